@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+// Condition types of a Proxy. Reconciling and Stalled are kstatus's: they are present only while they are True, so that
+// `kubectl wait`, Flux, Argo CD and friends read a Proxy as they read their own objects.
+const (
+	// ConditionProvisioned is True while the Proxy's instance exists and runs on its host.
+	ConditionProvisioned = "Provisioned"
+	// ConditionHealthy is True while requests go through the proxy, and requests without credentials are refused.
+	ConditionHealthy = "Healthy"
+	// ConditionExitVerified is True while the exit address is known and is one that spec.expectedExit allows.
+	ConditionExitVerified = "ExitVerified"
+	// ConditionReady is True while the Proxy may be used: provisioned, healthy, exit verified and not cordoned.
+	ConditionReady = "Ready"
+	// ConditionReconciling is True while the operator works towards the spec (kstatus).
+	ConditionReconciling = "Reconciling"
+	// ConditionStalled is True while the operator cannot go on until somebody changes something (kstatus).
+	ConditionStalled = "Stalled"
+)
+
+// Reasons of Provisioned.
+const (
+	// ReasonPending: no host is chosen yet.
+	ReasonPending = "Pending"
+	// ReasonFetchingImage: the base image, or the agent, is on its way to the host.
+	ReasonFetchingImage = "FetchingImage"
+	// ReasonCreating: overlay, seed and domain are being made.
+	ReasonCreating = "Creating"
+	// ReasonBooting: the domain runs, and its address is not known yet.
+	ReasonBooting = "Booting"
+	// ReasonRunning: the domain runs and has an address.
+	ReasonRunning = "Running"
+	// ReasonDrifted: the instance runs, and the spec asks for something that it does not have.
+	ReasonDrifted = "Drifted"
+	// ReasonPaused: the guest is paused; the message says why.
+	ReasonPaused = "Paused"
+	// ReasonDomainDown: the domain is shut off or crashed.
+	ReasonDomainDown = "DomainDown"
+	// ReasonUnknownEntry: spec.provider names no entry of the providers file.
+	ReasonUnknownEntry = "UnknownEntry"
+	// ReasonUnknownHost: placement.host (or status.host) names no host of the entry.
+	ReasonUnknownHost = "UnknownHost"
+	// ReasonUnknownImage: placement.image names no image of the entry.
+	ReasonUnknownImage = "UnknownImage"
+	// ReasonNamespaceNotAllowed: the entry does not serve this namespace.
+	ReasonNamespaceNotAllowed = "NamespaceNotAllowed"
+	// ReasonInvalidSpec: the spec cannot be carried out; the message says which field.
+	ReasonInvalidSpec = "InvalidSpec"
+	// ReasonInvalidSecret: the Secret named in auth.secretRef is missing or unusable.
+	ReasonInvalidSecret = "InvalidSecret"
+	// ReasonExternal: the address is somebody else's; nothing is provisioned.
+	ReasonExternal = "External"
+	// ReasonDeleting: the instance is being removed.
+	ReasonDeleting = "Deleting"
+	// ReasonDeleteFailed: the instance could not be removed; the finalizer stays.
+	ReasonDeleteFailed = "DeleteFailed"
+
+	// The provider's error kinds, where no reason above says more.
+
+	// ReasonCapacity: no host has room; tried again, elsewhere where possible.
+	ReasonCapacity = "Capacity"
+	// ReasonUnauthorized: credentials or host keys were refused.
+	ReasonUnauthorized = "Unauthorized"
+	// ReasonPermanent: will not succeed until spec, configuration or host change.
+	ReasonPermanent = "Permanent"
+	// ReasonConflict: something of that name exists and is not ours.
+	ReasonConflict = "Conflict"
+	// ReasonTransient: failed, and is tried again.
+	ReasonTransient = "Transient"
+)
+
+// Reasons of Healthy, ExitVerified and Ready.
+const (
+	// ReasonProbeSucceeded: a request went through, and one without credentials was refused.
+	ReasonProbeSucceeded = "ProbeSucceeded"
+	// ReasonNotProbed: there is nothing to probe yet.
+	ReasonNotProbed = "NotProbed"
+	// ReasonNoAddress: the guest has not reported an address.
+	ReasonNoAddress = "NoAddress"
+	// ReasonPortClosed: nothing answers at the endpoint.
+	ReasonPortClosed = "PortClosed"
+	// ReasonAuthFailed: the proxy refused valid credentials.
+	ReasonAuthFailed = "AuthFailed"
+	// ReasonOpenProxy: the proxy served a request without credentials.
+	ReasonOpenProxy = "OpenProxy"
+	// ReasonEgressFailed: the proxy answers, and its requests do not reach the reflector.
+	ReasonEgressFailed = "EgressFailed"
+	// ReasonReflectorDown: the reflector does not answer the operator itself either: no proxy is to blame.
+	ReasonReflectorDown = "ReflectorDown"
+	// ReasonExitLearned: the exit address is known, and no expectation is set.
+	ReasonExitLearned = "ExitLearned"
+	// ReasonExitExpected: the exit address is one of those expected.
+	ReasonExitExpected = "ExitExpected"
+	// ReasonExitMismatch: the exit address is not one of those expected.
+	ReasonExitMismatch = "ExitMismatch"
+	// ReasonCordoned: spec.cordoned keeps the Proxy out of rotation.
+	ReasonCordoned = "Cordoned"
+	// ReasonReady: in rotation.
+	ReasonReady = "Ready"
+	// ReasonProgressing is Reconciling's reason while work goes on.
+	ReasonProgressing = "Progressing"
+)
+
+// Names that the operator puts on objects.
+const (
+	// Finalizer keeps a Proxy until its instance is gone.
+	Finalizer = "egressproxies.dev/instance"
+	// AnnotationAbandon, set to AbandonConfirmed on a Proxy that is being deleted, gives up on its instance: the finalizer goes, and what
+	// is left behind is said in an event.
+	AnnotationAbandon = "egressproxies.dev/abandon"
+	// AbandonConfirmed is the only value of AnnotationAbandon that acts.
+	AbandonConfirmed = "i-accept-that-the-instance-may-be-left-behind"
+	// LabelProxy marks objects that the operator made for a Proxy, with the Proxy's name.
+	LabelProxy = "egressproxies.dev/proxy"
+)
+
+// Keys of a credentials Secret (type kubernetes.io/basic-auth).
+const (
+	SecretKeyUsername = "username"
+	SecretKeyPassword = "password"
+)

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+)
+
+// Backend is one host's libvirt daemon, in libvirt's own terms: small calls, each one request or a bounded few, no policy, no retry.
+//
+// A *DaemonError is the daemon's own answer. Every other error (a dead link, an ended context) says nothing about what the
+// host holds. Volumes are those of the entry's one pool. The in-memory Backend of package libvirttest and the real ones pass one contract suite.
+type Backend interface {
+	// Host describes the daemon and its machine.
+	Host(ctx context.Context) (HostInfo, error)
+	// DomainCapabilities is the domain capabilities XML for a virtualisation type ("kvm", "qemu"), architecture and machine type.
+	// A type that the host lacks is a DaemonError.
+	DomainCapabilities(ctx context.Context, virtType, arch, machine string) (string, error)
+	// CheckNetwork says whether a libvirt network of that name is active: a DaemonError with CodeNoNetwork where there is none.
+	CheckNetwork(ctx context.Context, name string) error
+
+	// Pool describes the entry's pool as the daemon knows it; refresh rescans it first.
+	Pool(ctx context.Context, refresh bool) (PoolInfo, error)
+	// Volumes lists the pool's volumes by name, complete or an error.
+	Volumes(ctx context.Context) ([]string, error)
+	// Volume describes one volume of the pool.
+	Volume(ctx context.Context, name string) (VolumeInfo, error)
+	// CreateVolume makes a volume; atomic: CodeVolumeExists when there is one of that name.
+	CreateVolume(ctx context.Context, xml string) error
+	// Upload writes length bytes to the start of a volume, over a connection of its own where large.
+	Upload(ctx context.Context, name string, r io.Reader, length int64) error
+	// DeleteVolume removes a volume.
+	DeleteVolume(ctx context.Context, name string) error
+
+	// Domains lists all domains of the daemon, running or not, in one call.
+	Domains(ctx context.Context) ([]DomainInfo, error)
+	// Domain describes one domain by name.
+	Domain(ctx context.Context, name string) (DomainInfo, error)
+	// DomainXML is the domain's inactive (persistent) XML.
+	DomainXML(ctx context.Context, name string) (string, error)
+	// Metadata is the element of a domain's metadata in the given namespace; CodeNoMetadata when it has none.
+	Metadata(ctx context.Context, name, namespaceURI string) (string, error)
+	// SetMetadata replaces that element in the persistent definition, and in the live one where the domain runs.
+	SetMetadata(ctx context.Context, name, namespaceURI, key, xml string) error
+	// Define makes or replaces a persistent domain. The daemon replaces silently: look first.
+	Define(ctx context.Context, xml string) error
+	// Start starts a domain, discarding a saved state.
+	Start(ctx context.Context, name string) error
+	// Resume lets a paused domain run on.
+	Resume(ctx context.Context, name string) error
+	// Destroy ends a running domain at once.
+	Destroy(ctx context.Context, name string) error
+	// Undefine removes a domain's definition with everything that the daemon keeps beside it (saved state, snapshots'
+	// and checkpoints' metadata, NVRAM, TPM state).
+	Undefine(ctx context.Context, name string) error
+	// InterfaceAddresses are a running domain's addresses as one source knows them.
+	InterfaceAddresses(ctx context.Context, name string, source AddressSource) ([]Interface, error)
+}
+
+// HostInfo describes a daemon and its machine.
+type HostInfo struct {
+	// Hostname of the machine, as it calls itself: not trusted, bounded in length.
+	Hostname string
+	// UUID of the machine, as the daemon knows it: two entries with one UUID are one host.
+	UUID string
+	// LibvirtVersion is major*1,000,000 + minor*1,000 + release.
+	LibvirtVersion uint64
+	// Arch is the machine's architecture: x86_64, aarch64.
+	Arch string
+	// FreeMemoryMiB is the memory that new guests could use.
+	FreeMemoryMiB int64
+	// CPUs is the number of processors.
+	CPUs int
+}
+
+// PoolInfo describes a storage pool.
+type PoolInfo struct {
+	UUID string
+	// Type is dir, fs, netfs, logical …
+	Type string
+	// Path of the directory that holds the volumes.
+	Path   string
+	Active bool
+	// Capacity and Available in bytes; Available counts blocks that only root may use.
+	Capacity, Available int64
+}
+
+// VolumeInfo describes a volume.
+type VolumeInfo struct {
+	Name string
+	// Path of the file on the host.
+	Path string
+	// Format is raw, qcow2 …
+	Format string
+	// Capacity is the virtual size, Allocation what is in use, Physical the file's length; bytes. Physical is 0 when the daemon
+	// does not say.
+	Capacity, Allocation, Physical int64
+	// BackingPath is the file that the volume is backed by, or empty.
+	BackingPath string
+}
+
+// DomainInfo describes a domain's run state.
+type DomainInfo struct {
+	Name string
+	UUID string
+	// State and Reason are libvirt's numbers (virDomainState and the reason enum of that state).
+	State, Reason int
+	// Persistent domains have a definition; transient ones are gone once they stop.
+	Persistent bool
+}
+
+// AddressSource says who is asked for a domain's addresses; the numbers are libvirt's.
+type AddressSource int
+
+// Address sources.
+const (
+	SourceLease AddressSource = 0
+	SourceAgent AddressSource = 1
+	SourceARP   AddressSource = 2
+)
+
+// Interface is one NIC of a guest with its addresses.
+type Interface struct {
+	// Name as the source calls it.
+	Name string
+	// MAC in lower case, colon-separated; empty when the source does not know.
+	MAC       string
+	Addresses []netip.Addr
+}
+
+// DaemonError is an answer of the daemon that is not a success.
+type DaemonError struct {
+	// Code is libvirt's virErrorNumber.
+	Code int
+	// Message is the daemon's own text, bounded in length.
+	Message string
+}
+
+// Error shows text and code.
+func (e *DaemonError) Error() string { return fmt.Sprintf("%s (libvirt error %d)", e.Message, e.Code) }
+
+// The daemon's error numbers (virterror.h) that decide anything here.
+const (
+	CodeInternal             = 1
+	CodeNoMemory             = 2
+	CodeNoSupport            = 3
+	CodeInvalidArg           = 8
+	CodeOperationFailed      = 9
+	CodeXMLError             = 27
+	CodeSystemError          = 38
+	CodeRPC                  = 39
+	CodeNoDomain             = 42
+	CodeNoNetwork            = 43
+	CodeAuthFailed           = 45
+	CodeNoStoragePool        = 49
+	CodeNoVolume             = 50
+	CodeOperationInvalid     = 55
+	CodeNoInterface          = 61
+	CodeConfigUnsupported    = 67
+	CodeOperationTimeout     = 68
+	CodeNoMetadata           = 80
+	CodeOperationUnsupported = 84
+	CodeAgentUnresponsive    = 86
+	CodeResourceBusy         = 87
+	CodeAccessDenied         = 88
+	CodeVolumeExists         = 90
+)

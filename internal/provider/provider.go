@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package provider
+
+import (
+	"context"
+	"net/netip"
+	"time"
+)
+
+// Provider makes the instances of one entry. The package comment is its contract.
+type Provider interface {
+	// Create makes the instance, or goes on making it, and starts it. It returns the instance once it runs; InProgress while an
+	// image is on its way.
+	Create(ctx context.Context, spec InstanceSpec) (Instance, error)
+	// Get reads the instance.
+	Get(ctx context.Context, ref InstanceRef) (Instance, error)
+	// Delete removes the instance and its volumes; call it until it returns NotFound.
+	Delete(ctx context.Context, ref InstanceRef) error
+	// List returns every instance of this cluster and entry, on all hosts: complete, or an error.
+	List(ctx context.Context) ([]Instance, error)
+	// Hosts says what is known of each host of the entry, for placement. It does no I/O.
+	Hosts() []HostState
+}
+
+// Watcher is a provider that tells when something about an instance changed, so that its Proxy need not wait for the next poll.
+type Watcher interface {
+	// Watch calls notify with the UID of the Proxy concerned until ctx ends. notify must not block. An empty UID means: anything
+	// may have changed.
+	Watch(ctx context.Context, notify func(uid string)) error
+}
+
+// Retainer is a provider that can let an instance live on without its Proxy.
+type Retainer interface {
+	// Retain marks the instance as retained: no collector takes it from then on.
+	Retain(ctx context.Context, ref InstanceRef) error
+}
+
+// Closer is a provider with connections or background work.
+type Closer interface {
+	// Close ends background work and connections, and returns when no goroutine is left.
+	Close()
+}
+
+// InstanceRef names one instance: where it is, and whose.
+type InstanceRef struct {
+	// Host is the name of the host in the providers file.
+	Host string
+	// UID of the Proxy, in any case and with any space around it.
+	UID string
+}
+
+// InstanceSpec is what a provider needs to know to make an instance.
+type InstanceSpec struct {
+	InstanceRef
+	// Namespace and Name of the Proxy: for people, never for identity.
+	Namespace, Name string
+	// Image is what the instance boots.
+	Image Image
+	// VCPUs is at least 1.
+	VCPUs int
+	// MemoryMiB is the guest's memory in MiB.
+	MemoryMiB int
+	// DiskSizeGiB is the size of the guest's disk in GiB.
+	DiskSizeGiB int
+	// Software says what serves in the guest.
+	Software Software
+	// Port is where the proxy in the guest listens.
+	Port int
+	// Credentials that clients must present.
+	Credentials Credentials
+	// ControlKey opens the agent's control channel: 32 bytes, derived from the cluster's key and the Proxy's UID.
+	ControlKey Secret
+	// UserData is the user's own cloud-init data; Software CloudInit only.
+	UserData Secret
+	// Hash of all of the above that an existing instance cannot take over; kept in the mark, so that drift is seen.
+	Hash string
+}
+
+// Software says what serves in the guest.
+type Software string
+
+// Software types, as in the API.
+const (
+	SoftwareAgent     Software = "Agent"
+	SoftwareCloudInit Software = "CloudInit"
+	SoftwareNone      Software = "None"
+)
+
+// Image is a key of the entry's catalogue, or a URL with its digest.
+type Image struct {
+	// Name is a key of the catalogue; empty when URL is set.
+	Name string
+	// URL without userinfo, and SHA256 of the file that it serves, in hexadecimal.
+	URL, SHA256 string
+}
+
+// String is what people see: the key, or the URL.
+func (i Image) String() string {
+	if i.Name != "" {
+		return i.Name
+	}
+	return i.URL
+}
+
+// Credentials of one proxy.
+type Credentials struct {
+	Username string
+	Password Secret
+}
+
+// State of an instance, as its host reports it.
+type State string
+
+// States. Unknown is not a state: a host that does not answer is an error.
+const (
+	// StateStopped: defined, and not running.
+	StateStopped State = "Stopped"
+	// StateRunning: the guest's processors run.
+	StateRunning State = "Running"
+	// StatePaused: stopped for a while; StateReason says why. Never a cause to replace an instance.
+	StatePaused State = "Paused"
+	// StateCrashed: the guest is gone for good; a cause to replace the instance.
+	StateCrashed State = "Crashed"
+)
+
+// Instance is what a provider found.
+type Instance struct {
+	InstanceRef
+	// Namespace and Name of the Proxy, as the mark says.
+	Namespace, Name string
+	// ProviderID is hosts/<host>/domains/<name>.
+	ProviderID string
+	State      State
+	// StateReason is the host's word for why: `paused: I/O error (no space)`.
+	StateReason string
+	// Addresses of the NIC that we assigned, loopback and link-local left out; the preferred one first.
+	Addresses []netip.Addr
+	// Image, Hash and AgentVersion that the instance was made with.
+	Image, Hash, AgentVersion string
+	// Created is when the mark was written.
+	Created time.Time
+	// Started is when the guest was last started, as far as known; zero when not.
+	Started time.Time
+	// Retained: lives on without its Proxy.
+	Retained bool
+}
+
+// HostState is what a provider last knew of one host.
+type HostState struct {
+	// Name in the providers file.
+	Name string
+	// Ready hosts take new instances.
+	Ready bool
+	// Reason is a word of ProviderHealth: Ready, Unknown, Unreachable, Timeout, Unauthorized, Incapable, Degraded.
+	Reason string
+	// Message is for people.
+	Message string
+	// Unschedulable: the file says that no new instance goes here.
+	Unschedulable bool
+	// FreeMemoryMiB and PoolAvailableGiB: 0 and false when not known.
+	FreeMemoryMiB, PoolAvailableGiB int64
+	RoomKnown                       bool
+	// Instances counts this entry's instances, including those being made.
+	Instances int
+}
