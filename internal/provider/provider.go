@@ -55,6 +55,17 @@ type InstanceSpec struct {
 	InstanceRef
 	// Namespace and Name of the Proxy: for people, never for identity.
 	Namespace, Name string
+	Shape
+	// Credentials that clients must present; a running guest takes new ones over the agent's control channel.
+	Credentials Credentials
+	// ControlKey opens the agent's control channel: 32 bytes, derived from the cluster's key and the Proxy's UID.
+	ControlKey Secret
+	// UserData is the user's own cloud-init data; Software CloudInit only.
+	UserData Secret
+}
+
+// Shape is what an instance is made with and cannot take over while it runs. The mark keeps it, so that drift is seen.
+type Shape struct {
 	// Image is what the instance boots.
 	Image Image
 	// VCPUs is at least 1.
@@ -67,14 +78,8 @@ type InstanceSpec struct {
 	Software Software
 	// Port is where the proxy in the guest listens.
 	Port int
-	// Credentials that clients must present.
-	Credentials Credentials
-	// ControlKey opens the agent's control channel: 32 bytes, derived from the cluster's key and the Proxy's UID.
-	ControlKey Secret
-	// UserData is the user's own cloud-init data; Software CloudInit only.
-	UserData Secret
-	// Hash of all of the above that an existing instance cannot take over; kept in the mark, so that drift is seen.
-	Hash string
+	// UserDataSHA256 of the user's own cloud-init data, in hexadecimal; empty without.
+	UserDataSHA256 string
 }
 
 // Software says what serves in the guest.
@@ -136,8 +141,10 @@ type Instance struct {
 	StateReason string
 	// Addresses of the NIC that we assigned, loopback and link-local left out; the preferred one first.
 	Addresses []netip.Addr
-	// Image, Hash and AgentVersion that the instance was made with.
-	Image, Hash, AgentVersion string
+	// Shape that the instance was made with, as the mark says.
+	Shape Shape
+	// AgentVersion that the instance was made with; empty without our agent.
+	AgentVersion string
 	// Created is when the mark was written.
 	Created time.Time
 	// Started is when the guest was last started, as far as known; zero when not.
