@@ -1,0 +1,161 @@
+// Copyright The Egress Proxies Operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package link
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/crypto/ssh/knownhosts"
+)
+
+// hostKeys checks one target's host key against known_hosts.
+type hostKeys struct {
+	target Target
+	check  ssh.HostKeyCallback
+	pins   []knownhosts.KnownKey // what known_hosts says of the target, authorities included
+	lines  [][]byte              // of known_hosts
+}
+
+func loadHostKeys(t Target) (*hostKeys, error) {
+	refuse := func(err error) error {
+		return &AuthError{Host: t.Address, Message: fmt.Sprintf("known_hosts cannot be used: %v", err)}
+	}
+	text, err := os.ReadFile(t.KnownHosts)
+	if err != nil {
+		return nil, refuse(err)
+	}
+	check, err := knownhosts.New(t.KnownHosts)
+	if err != nil {
+		return nil, refuse(err)
+	}
+	k := &hostKeys{target: t, check: check, lines: bytes.Split(text, []byte("\n"))}
+	k.pins, err = k.lookup()
+	if err != nil {
+		return nil, refuse(err)
+	}
+	return k, nil
+}
+
+// lookup asks for a key that nobody has: the refusal lists the keys that are expected.
+func (k *hostKeys) lookup() ([]knownhosts.KnownKey, error) {
+	nobodys, err := ssh.NewPublicKey(ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)).Public())
+	if err != nil {
+		return nil, err
+	}
+	var refused *knownhosts.KeyError
+	err = k.check(k.target.keyAddress(), &net.TCPAddr{}, nobodys)
+	if !errors.As(err, &refused) {
+		return nil, err
+	}
+	return refused.Want, nil
+}
+
+// algorithms are those of the pinned keys, so that a server with several keys shows
+// one that can be verified; nil, for any, when nothing is pinned.
+func (k *hostKeys) algorithms() []string {
+	var plain, certificates []string
+	for _, pin := range k.pins {
+		if k.isAuthority(pin) {
+			certificates = certificateAlgorithms
+			continue
+		}
+		for _, a := range keyAlgorithms(pin.Key.Type()) {
+			if !slices.Contains(plain, a) {
+				plain = append(plain, a)
+			}
+		}
+	}
+	return append(plain, certificates...)
+}
+
+var certificateAlgorithms = []string{
+	ssh.CertAlgoED25519v01, ssh.CertAlgoECDSA256v01, ssh.CertAlgoECDSA384v01, ssh.CertAlgoECDSA521v01,
+	ssh.CertAlgoRSASHA512v01, ssh.CertAlgoRSASHA256v01,
+}
+
+func keyAlgorithms(keyType string) []string {
+	if keyType == ssh.KeyAlgoRSA { // a key of this type signs with SHA-2; its SHA-1 is not asked for
+		return []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
+	}
+	return []string{keyType}
+}
+
+func (k *hostKeys) isAuthority(pin knownhosts.KnownKey) bool {
+	i := pin.Line - 1
+	return i < len(k.lines) && bytes.HasPrefix(bytes.TrimSpace(k.lines[i]), []byte("@cert-authority"))
+}
+
+// callback refuses with an *AuthError that says what was looked for, and what to do.
+func (k *hostKeys) callback(address string, remote net.Addr, key ssh.PublicKey) error {
+	err := k.check(address, remote, key)
+	if err == nil {
+		return nil
+	}
+	return &AuthError{Host: k.target.Address, Message: k.explain(err, key)}
+}
+
+func (k *hostKeys) explain(err error, key ssh.PublicKey) string {
+	offered := key.Type() + " " + ssh.FingerprintSHA256(key)
+	var revoked *knownhosts.RevokedError
+	var refused *knownhosts.KeyError
+	switch {
+	case errors.As(err, &revoked):
+		return fmt.Sprintf("its host key %s is revoked by %s line %d: give the host a new key, and pin that one",
+			offered, revoked.Revoked.Filename, revoked.Revoked.Line)
+	case errors.As(err, &refused) && len(refused.Want) == 0:
+		return fmt.Sprintf("its host key is not known: %s has no entry %q. It offers %s; compare that with the host's own, then add the line that `%s` prints%s",
+			k.target.KnownHosts, k.entry(), offered, k.scan(), k.aliasHint())
+	case errors.As(err, &refused):
+		return fmt.Sprintf("its host key %s is not the one that known_hosts pins for %q (%s): somebody may be in between; if the host was given a new key, replace that line",
+			offered, k.entry(), k.describePins())
+	}
+	return fmt.Sprintf("its host key %s is refused for entry %q of %s: %v", offered, k.entry(), k.target.KnownHosts, err)
+}
+
+// mismatch explains a server that has no key of any pinned type.
+func (k *hostKeys) mismatch(offered []string) error {
+	return &AuthError{Host: k.target.Address, Message: fmt.Sprintf(
+		"it has no host key of the types that known_hosts pins for %q (%s); it offers %s: pin one of those, after comparing it with the host's own",
+		k.entry(), k.describePins(), strings.Join(offered, ", "))}
+}
+
+func (k *hostKeys) entry() string { return knownhosts.Normalize(k.target.keyAddress()) }
+
+func (k *hostKeys) describePins() string {
+	var pins []string
+	for _, p := range k.pins {
+		what := "key"
+		if k.isAuthority(p) {
+			what = "authority"
+		}
+		pins = append(pins, fmt.Sprintf("%s line %d: %s %s %s", p.Filename, p.Line, what, p.Key.Type(), ssh.FingerprintSHA256(p.Key)))
+	}
+	return strings.Join(pins, "; ")
+}
+
+func (k *hostKeys) scan() string {
+	host, port, err := net.SplitHostPort(k.target.Address)
+	if err != nil {
+		return "ssh-keyscan " + k.target.Address
+	}
+	if port == "22" {
+		return "ssh-keyscan " + host
+	}
+	return "ssh-keyscan -p " + port + " " + host
+}
+
+func (k *hostKeys) aliasHint() string {
+	if k.target.HostKeyAlias == "" {
+		return ""
+	}
+	return fmt.Sprintf(", with its first word replaced by %s", k.entry())
+}
