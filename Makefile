@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+include hack/tools.env
+
+RESULTS := build/results
+TAGS := kubeapi,live
+KVMHOST := test/kvmhost
+LIVE_PACKAGES := ./live/... ./test/kvmhost/... ./internal/provider/kvm2/...
+KUBEAPI_PACKAGES := ./test/kubeapi/... ./internal/controller/... ./internal/cluster/... ./internal/cli/... ./api/...
+TESTRUN = go run ./hack/testrun
+# A live test's own deadline comes from its steps; this bounds the binary as a whole.
+LIVE_TIMEOUT ?= 45m
+RUN ?= .
+
+##@ Everyday
+
+.PHONY: help
+help: ## Show this list.
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z][a-zA-Z0-9_-]*:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build the operator and the agent into bin/.
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/egress-proxies ./cmd/egress-proxies
+	for arch in amd64 arm64; do \
+	  CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -trimpath -ldflags "-s -w" -o bin/egress-agent-linux-$$arch ./cmd/egress-agent; \
+	done
+
+.PHONY: standalone
+standalone: ## Build the API server for tests (minutes the first time; cached outside the clone) and print its path.
+	@hack/build-standalone.sh
+
+.PHONY: demo-kvm2
+demo-kvm2: build ## Make one Proxy a working exit on a real libvirt host of its own, and take everything down again (root).
+	$(KVMHOST)/check
+	$(KVMHOST)/images >/dev/null
+	go run -tags live ./live/demo -standalone "$$(hack/build-standalone.sh)"
+
+##@ Tests
+
+.PHONY: test
+test: ## Run every test: unit and contract under -race, real API server, real libvirt host (root; drills at reduced counts).
+	$(KVMHOST)/check
+	rm -rf $(RESULTS)
+	status=0; \
+	for suite in unit kubeapi standalone live; do $(MAKE) --no-print-directory suite-$$suite || status=1; done; \
+	$(KVMHOST)/sweep; \
+	go run ./hack/trace docs/required-behaviour.md $(RESULTS) | tail -n 1; \
+	$(TESTRUN) summary $(RESULTS) unit kubeapi standalone live || status=1; exit $$status
+
+.PHONY: test-unit
+test-unit: suite-unit ## Run the tests that need nothing but Go.
+
+.PHONY: suite-unit
+suite-unit:
+	$(TESTRUN) run $(RESULTS) unit -- -race ./...
+
+.PHONY: suite-kubeapi
+suite-kubeapi:
+	EGRESS_STANDALONE=$$(hack/build-standalone.sh) $(TESTRUN) run $(RESULTS) kubeapi -- -race -tags kubeapi -p 2 $(KUBEAPI_PACKAGES)
+
+.PHONY: suite-standalone
+suite-standalone:
+	EGRESS_STANDALONE=$$(hack/build-standalone.sh) $(TESTRUN) run ../$(RESULTS) standalone -C standalone -- ./...
+
+.PHONY: suite-live
+suite-live: build
+	$(KVMHOST)/check
+	$(KVMHOST)/images >/dev/null
+	EGRESS_STANDALONE=$$(hack/build-standalone.sh) $(TESTRUN) run $(RESULTS) live -- -tags live -p 1 -timeout $(LIVE_TIMEOUT) $(LIVE_PACKAGES)
+
+.PHONY: live
+live: build ## Run chosen live tests with their output: make live RUN=regexp (root).
+	$(KVMHOST)/check
+	$(KVMHOST)/images >/dev/null
+	EGRESS_STANDALONE=$$(hack/build-standalone.sh) go test -tags live -p 1 -count 1 -v -timeout $(LIVE_TIMEOUT) -run '$(RUN)' $(LIVE_PACKAGES)
+
+.PHONY: drills
+drills: ## Run what repeats (crashes, cycles, faults) at its full count (root; long).
+	EGRESS_DRILLS=full $(MAKE) --no-print-directory live RUN=Drill LIVE_TIMEOUT=3h
+
+.PHONY: fuzz
+fuzz: ## Fuzz every target for FUZZTIME each (default 5s).
+	hack/fuzz.sh $(or $(FUZZTIME),5s)
+
+.PHONY: trace
+trace: ## Say which rows of docs/required-behaviour.md no passed subtest of the last run names.
+	@go run ./hack/trace docs/required-behaviour.md $(RESULTS)
+
+.PHONY: sweep
+sweep: ## Remove what earlier test runs left on this machine (namespaces, links, folders, by prefix).
+	$(KVMHOST)/sweep
+
+.PHONY: bench
+bench: ## Run the benchmarks in bench/.
+	go test -run '^$$' -bench . ./bench/...
+
+##@ Code
+
+.PHONY: generate
+generate: ## Write the generated files anew: deep copies, CRDs, RBAC.
+	go tool controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
+	go tool controller-gen crd:maxDescLen=1024 paths=./api/... output:crd:dir=config/crd
+	go tool controller-gen rbac:roleName=egress-proxies-operator,headerFile=hack/boilerplate.yaml.txt paths=./internal/... output:rbac:dir=config/rbac
+
+.PHONY: check-generated
+check-generated: generate ## Fail when a generated file in the tree is not current.
+	@changed=$$(git status --porcelain -- api config); \
+	if [ -n "$$changed" ]; then echo "generated files are not current: run \`make generate\` and commit"; echo "$$changed"; git --no-pager diff -- api config; exit 1; fi
+
+.PHONY: lint
+lint: ## Lint the tree, every build tag included, and check that go.mod is tidy.
+	go mod tidy -diff
+	$$(hack/tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)) run --build-tags $(TAGS)
+	go vet -tags $(TAGS) ./...
+	cd standalone && go vet . ./internal/...
+
+.PHONY: format
+format: ## Format the Go code.
+	gofmt -s -w api cmd internal hack live test bench
