@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/google/uuid"
+)
+
+// Prefix of everything that the operator makes on a host. Changing it orphans what exists.
+const Prefix = "egress"
+
+// domainSpace is the name space of the UUIDs of domains. Changing it orphans what exists.
+var domainSpace = uuid.MustParse("6b1c8a52-0f0e-5d5e-9f0b-3a1d1f1c7e55")
+
+var (
+	clusterPattern = regexp.MustCompile(`^[a-z0-9]{6,32}$`)
+	uidPattern     = regexp.MustCompile(`^[0-9a-f]{32}$`)
+)
+
+// Names are the names of one cluster's objects on its hosts.
+type Names struct{ cluster string }
+
+// NewNames refuses a cluster ID that is not 6 to 32 of a-z and 0-9.
+func NewNames(cluster string) (Names, error) {
+	if !clusterPattern.MatchString(cluster) {
+		return Names{}, fmt.Errorf("cluster ID %q: must be 6 to 32 characters, each a-z or 0-9", cluster)
+	}
+	return Names{cluster}, nil
+}
+
+// Cluster is the cluster ID.
+func (n Names) Cluster() string { return n.cluster }
+
+// CanonicalUID is the form in which UIDs are compared and kept: lower case, no space around it. ok is false where it is not a UUID.
+func CanonicalUID(uid string) (canonical string, ok bool) {
+	canonical = strings.ToLower(strings.TrimSpace(uid))
+	return canonical, uidPattern.MatchString(strings.ReplaceAll(canonical, "-", ""))
+}
+
+// SameUID compares in canonical form, dashes or not.
+func SameUID(a, b string) bool { return compact(a) == compact(b) }
+
+func compact(uid string) string {
+	canonical, _ := CanonicalUID(uid)
+	return strings.ReplaceAll(canonical, "-", "")
+}
+
+func (n Names) ours() string { return Prefix + "-" + n.cluster + "-" }
+
+// Domain is the name of the domain of a Proxy.
+func (n Names) Domain(uid string) string { return n.ours() + "vm-" + compact(uid) }
+
+// DomainUUID is the UUID of the domain of a Proxy.
+func (n Names) DomainUUID(uid string) string {
+	return uuid.NewSHA1(domainSpace, []byte(n.cluster+"/"+compact(uid))).String()
+}
+
+// Overlay is the name of the volume with a Proxy's own disk.
+func (n Names) Overlay(uid string) string { return n.Domain(uid) + ".qcow2" }
+
+// Seed is the name of the volume with a Proxy's seed.
+func (n Names) Seed(uid string) string { return n.Domain(uid) + ".seed.iso" }
+
+// InstanceUID is the UID in the name of a domain, an overlay or a seed of this cluster, in 32 hexadecimal digits.
+func (n Names) InstanceUID(name string) (uid string, ok bool) {
+	rest, ok := strings.CutPrefix(name, n.ours()+"vm-")
+	if !ok {
+		return "", false
+	}
+	rest = strings.TrimSuffix(strings.TrimSuffix(rest, ".seed.iso"), ".qcow2")
+	return rest, uidPattern.MatchString(rest)
+}
+
+// MAC of a Proxy's NIC: a locally administered unicast address. The first byte is never fe, which libvirt keeps for its own end.
+func (n Names) MAC(uid string) string {
+	sum := sha256.Sum256([]byte(n.cluster + "/" + compact(uid)))
+	b := sum[:6]
+	b[0] = b[0]&^0x01 | 0x02
+	if b[0] == 0xfe {
+		b[0] = 0xee
+	}
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3], b[4], b[5])
+}
+
+// ProviderID is what status.providerID shows.
+func ProviderID(host, domain string) string { return "hosts/" + host + "/domains/" + domain }
