@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import "time"
+
+// Defaults of what a providers file leaves out.
+const (
+	DefaultProbeInterval    = Duration(30 * time.Second)
+	DefaultProbeTimeout     = Duration(5 * time.Second)
+	DefaultFailureThreshold = 3
+	DefaultSuccessThreshold = 1
+
+	DefaultUser   = "root"
+	DefaultSocket = "/var/run/libvirt/libvirt-sock"
+	DefaultPool   = "default"
+
+	DefaultVCPUs          = 1
+	DefaultMemoryMiB      = 512
+	DefaultDiskSizeGb     = 4
+	DefaultPoolReserveGiB = 2
+	DefaultMaxImageBytes  = 16 << 30
+
+	DefaultArch     = ArchX8664
+	DefaultFirmware = FirmwareBIOS
+)
+
+// fill sets a value that the file does not have; one that it has stands, however wrong.
+func fill[T any](d *document, path string, value *T, fallback T) {
+	if !d.has(path) {
+		*value = fallback
+	}
+}
+
+func (d *document) applyDefaults(f *File) {
+	fill(d, "probe.interval", &f.Probe.Interval, DefaultProbeInterval)
+	fill(d, "probe.timeout", &f.Probe.Timeout, DefaultProbeTimeout)
+	fill(d, "probe.failureThreshold", &f.Probe.FailureThreshold, DefaultFailureThreshold)
+	fill(d, "probe.successThreshold", &f.Probe.SuccessThreshold, DefaultSuccessThreshold)
+	for i := range f.Entries {
+		d.entryDefaults(item("entries", i), &f.Entries[i])
+	}
+}
+
+func (d *document) entryDefaults(path string, e *Entry) {
+	fill(d, path+".defaults.vcpus", &e.Defaults.VCPUs, DefaultVCPUs)
+	fill(d, path+".defaults.memoryMiB", &e.Defaults.MemoryMiB, DefaultMemoryMiB)
+	fill(d, path+".defaults.diskSizeGb", &e.Defaults.DiskSizeGb, DefaultDiskSizeGb)
+	fill(d, path+".poolReserveGiB", &e.PoolReserveGiB, new(int64(DefaultPoolReserveGiB)))
+	fill(d, path+".maxImageBytes", &e.MaxImageBytes, DefaultMaxImageBytes)
+	for i := range e.Hosts {
+		at, h := item(path+".hosts", i), &e.Hosts[i]
+		fill(d, at+".user", &h.User, DefaultUser)
+		fill(d, at+".socket", &h.Socket, DefaultSocket)
+		fill(d, at+".pool", &h.Pool, DefaultPool)
+		fill(d, at+".schedulable", &h.Schedulable, new(true))
+	}
+	for key, image := range e.Images {
+		at := child(path+".images", key)
+		fill(d, at+".arch", &image.Arch, DefaultArch)
+		fill(d, at+".firmware", &image.Firmware, DefaultFirmware)
+		e.Images[key] = image
+		if len(e.Images) == 1 {
+			fill(d, path+".defaultImage", &e.DefaultImage, key)
+		}
+	}
+}

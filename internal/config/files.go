@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// CheckFiles says whether each file that a loaded providers file names is there and can be read: keys, passphrases, known_hosts and
+// images of file:// URLs. The error is Errors, without lines.
+func CheckFiles(f *File) error {
+	var errs Errors
+	check := func(path, name string) {
+		if err := checkFile(name); err != nil {
+			errs = append(errs, Error{Path: path, Message: err.Error()})
+		}
+	}
+	for i := range f.Entries {
+		e, at := &f.Entries[i], item("entries", i)
+		for _, file := range e.Credentials.files() {
+			if *file.path != "" {
+				check(at+".credentials."+file.key, *file.path)
+			}
+		}
+		for _, key := range e.ImageNames() {
+			if u, err := parseURL(e.Images[key].URL, "file"); err == nil {
+				check(child(at+".images", key)+".url", u.Path)
+			}
+		}
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return errs
+}
+
+func checkFile(name string) error {
+	info, err := os.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s does not exist", name)
+	case err != nil:
+		return fmt.Errorf("cannot be read: %w", err)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s is not a file", name)
+	case info.Size() == 0:
+		return fmt.Errorf("%s is empty", name)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return fmt.Errorf("cannot be read: %w", err)
+	}
+	return f.Close()
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+)
+
+const (
+	maxPoolReserveGiB = 1 << 20
+	maxImageBytes     = 4 << 40
+)
+
+func (d *document) validateEntry(path string, e *Entry, folder string) {
+	if d.needs(path + ".type") {
+		d.oneOf(path+".type", e.Type, Types()...)
+	}
+	if len(e.Hosts) == 0 {
+		d.failf(path+".hosts", "needs at least one host")
+	}
+	names := map[string]string{}
+	for i := range e.Hosts {
+		d.validateHost(item(path+".hosts", i), &e.Hosts[i], names)
+	}
+	d.validateCredentials(path+".credentials", &e.Credentials, folder)
+	d.validateImages(path, e)
+	d.validateSizes(path+".defaults", e.Defaults)
+	d.validateNamespaces(path+".allowedNamespaces", e.AllowedNamespaces)
+	d.validateURLHosts(path+".allowURLImages", e.AllowURLImages)
+	d.validateDestinations(path+".destinations.allow", e.Destinations.Allow)
+	d.inRange(path+".poolReserveGiB", e.ReserveGiB(), 0, maxPoolReserveGiB)
+	d.inRange(path+".maxImageBytes", e.MaxImageBytes, 1, maxImageBytes)
+}
+
+func (d *document) validateSizes(path string, s Sizes) {
+	d.inRange(path+".vcpus", int64(s.VCPUs), 1, 64)
+	d.inRange(path+".memoryMiB", int64(s.MemoryMiB), 64, 262_144)
+	d.inRange(path+".diskSizeGb", int64(s.DiskSizeGb), 1, 4096)
+}
+
+func (d *document) validateCredentials(path string, c *SSHCredentials, folder string) {
+	for _, file := range c.files() {
+		at := path + "." + file.key
+		if file.required && !d.needs(at) || *file.path == "" {
+			continue
+		}
+		switch {
+		case hasControl(*file.path):
+			d.failf(at, "must be a path without control characters")
+		case strings.HasPrefix(*file.path, "~"):
+			d.failf(at, "must be a path: ~ is not expanded here")
+		case !filepath.IsAbs(*file.path):
+			*file.path = filepath.Join(folder, *file.path)
+		}
+	}
+}
+
+type credentialsFile struct {
+	key      string
+	path     *string
+	required bool
+}
+
+func (c *SSHCredentials) files() []credentialsFile {
+	return []credentialsFile{
+		{"privateKeyFile", &c.PrivateKeyFile, true},
+		{"passphraseFile", &c.PassphraseFile, false},
+		{"knownHostsFile", &c.KnownHostsFile, true},
+	}
+}
+
+func (d *document) validateImages(path string, e *Entry) {
+	if len(e.Images) == 0 && len(e.AllowURLImages) == 0 {
+		d.failf(path+".images", "needs at least one image, where allowURLImages names no host")
+	}
+	for _, key := range e.ImageNames() {
+		image := e.Images[key]
+		at := child(path+".images", key)
+		if !imageKey.MatchString(key) {
+			d.failf(at, "must have a key of lower-case letters, digits, \".\", \"_\" and \"-\", at most 63")
+		}
+		d.validateImage(at, &image)
+		e.Images[key] = image
+	}
+	at := path + ".defaultImage"
+	_, exists := e.Images[e.DefaultImage]
+	switch {
+	case !d.sound(path + ".images"):
+	case d.has(at) && !exists:
+		d.failf(at, "is no key of images: %s%s (there is: %s)", shown(e.DefaultImage), didYouMean(e.DefaultImage, e.ImageNames()), listed(e.ImageNames()))
+	case !d.has(at) && len(e.Images) > 1:
+		d.failf(at, "is missing, and there is more than one image: name one of %s", listed(e.ImageNames()))
+	}
+}
+
+// listed are names as an error may show them.
+func listed(names []string) string {
+	const most = 20
+	if len(names) == 0 {
+		return "nothing"
+	}
+	all := make([]string, min(len(names), most))
+	for i := range all {
+		all[i] = shown(names[i])
+	}
+	if len(names) > most {
+		all = append(all, fmt.Sprintf("and %d more", len(names)-most))
+	}
+	return strings.Join(all, ", ")
+}
+
+func (d *document) validateImage(path string, image *Image) {
+	if d.needs(path + ".url") {
+		u, err := parseURL(image.URL, "https", "http", "file")
+		if err != nil {
+			d.failf(path+".url", "%s", err)
+		} else if u.Scheme == "http" && !d.has(path+".sha256") {
+			d.failf(path+".url", "is http://, which anybody on the way can change: use https://, or set sha256 beside it")
+		}
+	}
+	if d.has(path + ".sha256") {
+		if raw, err := hex.DecodeString(image.SHA256); err != nil || len(raw) != 32 {
+			d.failf(path+".sha256", "must be the 64 hexadecimal digits that sha256sum prints for the file as served")
+		}
+		image.SHA256 = strings.ToLower(image.SHA256)
+	}
+	d.oneOf(path+".format", image.Format, FormatQCOW2, FormatRaw)
+	d.oneOf(path+".arch", image.Arch, ArchX8664, ArchAArch64)
+	d.oneOf(path+".firmware", image.Firmware, FirmwareBIOS, FirmwareEFI)
+}
+
+func (d *document) validateNamespaces(path string, namespaces []string) {
+	if d.has(path) && len(namespaces) == 0 {
+		d.failf(path, "is an empty list: name at least one namespace, or leave the key out to let all use the entry")
+	}
+	seen := map[string]string{}
+	for i, ns := range namespaces {
+		d.matches(item(path, i), ns, namespace, "the name of a namespace")
+		d.unique(seen, item(path, i), ns)
+	}
+}
+
+func (d *document) validateURLHosts(path string, hosts []string) {
+	seen := map[string]string{}
+	for i, host := range hosts {
+		normal, err := normalHost(host)
+		if err != nil {
+			d.failf(item(path, i), "must be a DNS name or an IP address, without scheme, port and wildcard")
+			continue
+		}
+		hosts[i] = normal
+		d.unique(seen, item(path, i), normal)
+	}
+}
+
+func (d *document) validateDestinations(path string, networks []string) {
+	seen := map[string]string{}
+	for i, network := range networks {
+		at := item(path, i)
+		p, err := netip.ParsePrefix(network)
+		switch {
+		case err != nil && isIP(network):
+			d.failf(at, "must be a network in CIDR notation: for one address add /32 (IPv4) or /128 (IPv6)")
+		case err != nil || p.Addr().Is4In6():
+			d.failf(at, "must be a network in CIDR notation, such as 10.20.0.0/16 or fd00:1::/64")
+		case p.Masked() != p:
+			d.failf(at, "has bits set behind its mask: write %s", p.Masked())
+		default:
+			networks[i] = p.String()
+			d.unique(seen, at, networks[i])
+		}
+	}
+}
+
+func isIP(s string) bool {
+	_, err := netip.ParseAddr(s)
+	return err == nil
+}
