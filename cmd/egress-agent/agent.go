@@ -95,7 +95,12 @@ func newAgent(path string, config agentapi.Config, listener net.Listener, logger
 	dial := func(ctx context.Context, request proxyproto.Request) (net.Conn, error) {
 		return dialer.Dial(ctx, request.Target)
 	}
-	a.mux = mux.New(listener, mux.Config{MaxConnections: a.limits.MaxConnections, MaxTLS: maxControlConnections, Logf: logf})
+	a.mux = mux.New(listener, mux.Config{
+		MaxConnections: a.limits.MaxConnections,
+		MaxPending:     min(a.limits.MaxConnections, mux.DefaultMaxPending),
+		MaxTLS:         maxControlConnections,
+		Logf:           logf,
+	})
 	control, err := agentapi.NewServer(agentapi.ServerConfig{
 		Key: config.ControlKey, Version: agentVersion(), StartedAt: time.Now(),
 		Credentials: credentials, Save: store.Save, Logf: logf,
@@ -112,17 +117,18 @@ func newAgent(path string, config agentapi.Config, listener net.Listener, logger
 	return a, nil
 }
 
-// reservedDescriptors are those that are not clients' and destinations'.
-const reservedDescriptors = 256
+// reservedDescriptors are for pipes, kept connections to origins, files.
+const reservedDescriptors = 512
 
 // boundByDescriptors keeps the bound on connections under what the system
-// lets this process open: two descriptors a tunnel.
+// lets this process open: two descriptors a tunnel, and one for a client that
+// is silent yet.
 func (a *agent) boundByDescriptors() {
 	limit, ok := descriptorLimit()
 	if !ok {
 		return
 	}
-	if most := max(1, int(min(limit, 1<<30)-min(limit, reservedDescriptors))/2); a.limits.MaxConnections > most {
+	if most := max(1, int(min(limit, 1<<30)-min(limit, reservedDescriptors))/3); a.limits.MaxConnections > most {
 		a.logger.Warn("fewer connections than configured: the process may not open more files (raise LimitNOFILE)",
 			"configured", a.limits.MaxConnections, "bound", most, "descriptors", limit)
 		a.limits.MaxConnections = most

@@ -74,8 +74,8 @@ func (s *session) abort(cause error) {
 	}
 	s.mu.Unlock()
 	if first {
-		resetOnClose(s.client)
-		resetOnClose(s.upstream)
+		breakOff(s.client)
+		breakOff(s.upstream)
 		s.closeBoth()
 	}
 }
@@ -91,10 +91,15 @@ func (s *session) closeBoth() {
 	_ = s.upstream.Close()
 }
 
-// resetOnClose makes the coming Close a TCP reset where there is TCP.
-func resetOnClose(conn net.Conn) {
+// breakOff closes a connection so that the peer cannot take it for a whole
+// stream: by a TCP reset, and without TLS's notice of an orderly end.
+func breakOff(conn net.Conn) {
 	inner, _ := unwrapAll(conn)
-	if tcp, ok := inner.(*net.TCPConn); ok {
+	if tls, ok := inner.(interface{ NetConn() net.Conn }); ok {
+		inner, _ = unwrapAll(tls.NetConn())
+	}
+	if tcp, ok := inner.(interface{ SetLinger(seconds int) error }); ok {
 		_ = tcp.SetLinger(0)
 	}
+	_ = inner.Close()
 }
