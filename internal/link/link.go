@@ -54,13 +54,12 @@ func (l *Link) open(ctx context.Context) error {
 		l.guard.release()
 	}()
 	select {
-	case err := <-result:
-		if dead := l.cause(); dead != nil {
+	case err := <-result: // soon, too, when the connection dies
+		var answer libvirt.Error
+		if dead := l.cause(); dead != nil && !errors.As(err, &answer) {
 			return dead
 		}
 		return err
-	case <-l.guard.dead:
-		return l.cause()
 	case <-ctx.Done():
 		l.kill(context.Cause(ctx))
 		return context.Cause(ctx)

@@ -1,0 +1,84 @@
+// Copyright The Egress Proxies Operator Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package linktest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// Values of the fields of a Frame.
+const (
+	Remote    = 0x20008086
+	Keepalive = 0x6b656570
+
+	Call    = 0
+	Reply   = 1
+	Message = 2
+	Stream  = 3
+
+	OK       = 0
+	Error    = 1
+	Continue = 2
+
+	ConnectOpen      = 1
+	ConnectClose     = 2
+	AuthList         = 66
+	GetLibVersion    = 157
+	StorageVolUpload = 208
+
+	Ping = 1
+	Pong = 2
+)
+
+// Frame is one frame of libvirt's RPC protocol.
+type Frame struct {
+	Program, Version, Procedure, Type, Serial, Status uint32
+	Payload                                           []byte
+}
+
+const headerLen = 28
+
+// Encode returns the frame as it is sent.
+func (f Frame) Encode() []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(headerLen+len(f.Payload)))
+	for _, v := range []uint32{f.Program, f.Version, f.Procedure, f.Type, f.Serial, f.Status} {
+		b = binary.BigEndian.AppendUint32(b, v)
+	}
+	return append(b, f.Payload...)
+}
+
+// ReadFrame reads one frame from a peer that is trusted to send whole ones.
+func ReadFrame(r io.Reader) (Frame, error) {
+	var b [headerLen]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return Frame{}, err
+	}
+	u := func(i int) uint32 { return binary.BigEndian.Uint32(b[4*i:]) }
+	if u(0) < headerLen || u(0) > 64<<20 {
+		return Frame{}, fmt.Errorf("frame of %d bytes", u(0))
+	}
+	f := Frame{u(1), u(2), u(3), u(4), u(5), u(6), make([]byte, u(0)-headerLen)}
+	_, err := io.ReadFull(r, f.Payload)
+	return f, err
+}
+
+// Answer is a reply to the call f.
+func (f Frame) Answer(status uint32, payload []byte) Frame {
+	f.Type, f.Status, f.Payload = Reply, status, payload
+	return f
+}
+
+// ErrorPayload is a remote_error with a code and a message.
+func ErrorPayload(code uint32, message string) []byte {
+	b := binary.BigEndian.AppendUint32(nil, code)
+	b = binary.BigEndian.AppendUint32(b, 0) // domain
+	b = binary.BigEndian.AppendUint32(b, 1) // there is a message
+	b = binary.BigEndian.AppendUint32(b, uint32(len(message)))
+	b = append(b, message...)
+	b = append(b, make([]byte, (4-len(message)%4)%4)...)
+	b = binary.BigEndian.AppendUint32(b, 2) // level
+	return append(b, make([]byte, 32)...)   // no domain object, strings, numbers or network
+}
