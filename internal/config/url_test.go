@@ -19,6 +19,7 @@ var secretURLs = []string{
 	"http://user:12?hunter2@example.org/",
 	"http://user:12#hunter2@example.org/",
 	"https://user:hunter2@other@example.org/a",
+	"https://user:o@hunter2@example.org/a",
 	"file://user:hunter2@/images/a",
 	"https:user:hunter2@example.org/a",
 	"//user:hunter2@example.org/a",
