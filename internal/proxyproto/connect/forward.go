@@ -3,7 +3,6 @@ package connect
 import (
 	"context"
 	"errors"
-	"io"
 	"log"
 	"net"
 	"net/http"
@@ -60,7 +59,7 @@ func (s *Server) newForward(logger *log.Logger) *httputil.ReverseProxy {
 	}
 	return &httputil.ReverseProxy{
 		Rewrite:    rewrite,
-		Transport:  transport,
+		Transport:  stallTransport{transport, s.config.StallTimeout},
 		BufferPool: &bufferPool{},
 		ErrorLog:   logger,
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
@@ -109,65 +108,6 @@ func (s *Server) dialOrigin(ctx context.Context, _, _ string) (net.Conn, error) 
 	}
 	return &stallConn{Conn: conn, timeout: s.config.StallTimeout}, nil
 }
-
-// stallConn fails a read or write that takes longer than timeout.
-type stallConn struct {
-	net.Conn
-	timeout time.Duration
-}
-
-func (c *stallConn) Read(p []byte) (int, error) {
-	if err := c.SetReadDeadline(time.Now().Add(c.timeout)); err != nil {
-		return 0, err
-	}
-	return c.Conn.Read(p)
-}
-
-func (c *stallConn) Write(p []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(c.timeout)); err != nil {
-		return 0, err
-	}
-	return c.Conn.Write(p)
-}
-
-// stallReader is a request's body that fails when the client sends nothing
-// for timeout.
-type stallReader struct {
-	io.ReadCloser
-	control *http.ResponseController
-	timeout time.Duration
-}
-
-func (r *stallReader) Read(p []byte) (int, error) {
-	if err := r.control.SetReadDeadline(time.Now().Add(r.timeout)); err != nil {
-		return 0, err
-	}
-	n, err := r.ReadCloser.Read(p)
-	if err == io.EOF {
-		// From here on net/http watches for the client's end by reading: a
-		// deadline left in place would look like one.
-		_ = r.control.SetReadDeadline(time.Time{})
-	}
-	return n, err
-}
-
-// stallWriter is an answer that fails when the client takes nothing for
-// timeout.
-type stallWriter struct {
-	http.ResponseWriter
-	control *http.ResponseController
-	timeout time.Duration
-}
-
-func (w *stallWriter) Write(p []byte) (int, error) {
-	if err := w.control.SetWriteDeadline(time.Now().Add(w.timeout)); err != nil {
-		return 0, err
-	}
-	return w.ResponseWriter.Write(p)
-}
-
-// Unwrap lets http.ResponseController flush and hijack.
-func (w *stallWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // bufferPool is httputil.BufferPool over sync.Pool.
 type bufferPool struct{ pool sync.Pool }

@@ -84,7 +84,9 @@ func NewServer(config Config) *Server {
 		IdleTimeout:       config.IdleTimeout,
 		MaxHeaderBytes:    config.MaxHeaderBytes,
 		ErrorLog:          logger,
-		BaseContext:       func(net.Listener) context.Context { return s.ctx },
+		// Its own answer to OPTIONS * would need no credentials.
+		DisableGeneralOptionsHandler: true,
+		BaseContext:                  func(net.Listener) context.Context { return s.ctx },
 		// Not nil: no HTTP/2, whose CONNECT is another one.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 	}
