@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Key names one job: what is fetched, and for which host. The image part changes with the source's content, digest included.
+type Key struct {
+	Host, Image string
+}
+
+// State of a job.
+type State int
+
+// States.
+const (
+	// Queued: waits for its turn on its host, or among all.
+	Queued State = iota
+	// Running: Done and Total of Status say how far it is.
+	Running
+	// Done: ended well.
+	Done
+	// Failed: Err of Status says why, and RetryAt when Ensure would start it anew.
+	Failed
+)
+
+// Status of a job.
+type Status struct {
+	State State
+	// Done and Total in bytes; 0 where not known yet.
+	Done, Total int64
+	// Err of the last attempt; Failed only.
+	Err error
+	// RetryAt is the earliest time of the next attempt; Failed only.
+	RetryAt time.Time
+	// Attempts that were started, the present one included.
+	Attempts int
+}
+
+// Percent of the work that is done, 0 to 100.
+func (s Status) Percent() int {
+	switch {
+	case s.State == Done:
+		return 100
+	case s.Total <= 0:
+		return 0
+	default:
+		return int(float64(s.Done) / float64(s.Total) * 100)
+	}
+}
+
+// Job does the work. It ends soon after ctx does, and leaves no goroutine behind. report may be called at any time while it runs.
+type Job func(ctx context.Context, report func(done, total int64)) error
+
+// Options of a Manager; the zero value of each is its default.
+type Options struct {
+	// PerHost and Total bound how many jobs run at once; 2 and 16.
+	PerHost, Total int
+	// RetryMin and RetryMax bound the wait after a failure, which doubles each time; 2 s and 5 min.
+	RetryMin, RetryMax time.Duration
+	// RetryPermanent is the wait after a Permanent failure; 10 min.
+	RetryPermanent time.Duration
+	// OnChange is called when a job ended, and now and then as it proceeds. It must not block, and may call Ensure. Nil for none.
+	OnChange func(Key)
+}
+
+const (
+	// Progress is told each tenth, and not more often than this.
+	progressInterval = 10 * time.Second
+	// How long an ended job is remembered that nobody asks for.
+	rememberEnded = time.Hour
+)
+
+// Manager runs jobs in the background, one for each key. Nobody ever waits for one: whoever needs it asks again, or is woken by OnChange.
+type Manager struct {
+	options Options
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	total   chan struct{}
+
+	mu     sync.Mutex
+	closed bool
+	jobs   map[Key]*job
+	hosts  map[string]chan struct{}
+}
+
+// job is one key's present or last attempt, guarded by the manager's lock.
+type job struct {
+	status Status
+	ended  time.Time
+	told   time.Time // when progress was last told, and which
+	tenth  int
+}
+
+// NewManager makes a manager; Close ends it.
+func NewManager(options Options) *Manager {
+	if options.PerHost <= 0 {
+		options.PerHost = 2
+	}
+	if options.Total <= 0 {
+		options.Total = 16
+	}
+	if options.RetryMin <= 0 {
+		options.RetryMin = 2 * time.Second
+	}
+	if options.RetryMax <= 0 {
+		options.RetryMax = 5 * time.Minute
+	}
+	if options.RetryPermanent <= 0 {
+		options.RetryPermanent = 10 * time.Minute
+	}
+	if options.OnChange == nil {
+		options.OnChange = func(Key) {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Manager{
+		options: options, ctx: ctx, cancel: cancel,
+		total: make(chan struct{}, options.Total), jobs: map[Key]*job{}, hosts: map[string]chan struct{}{},
+	}
+}
+
+// Ensure starts the job where none is known for the key, or where it failed and may be tried again, and returns its status at once. A job
+// that ended well is not started anew: where its result is gone, Forget it first.
+func (m *Manager) Ensure(key Key, work Job) Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return Status{State: Failed, Err: transient(context.Canceled, "the operator is shutting down")}
+	}
+	attempts := 1
+	if last := m.jobs[key]; last != nil {
+		if last.status.State != Failed || time.Now().Before(last.status.RetryAt) {
+			return last.status
+		}
+		attempts += last.status.Attempts
+	}
+	m.prune()
+	j := &job{status: Status{State: Queued, Attempts: attempts}}
+	m.jobs[key] = j
+	m.running.Go(func() { m.run(key, j, m.host(key.Host), work) })
+	return j.status
+}
+
+// Forget drops what is known of a job that ended; one that is queued or runs goes on.
+func (m *Manager) Forget(key Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if j := m.jobs[key]; j != nil && j.hasEnded() {
+		delete(m.jobs, key)
+	}
+}
+
+// Close ends all jobs, and returns when none of their goroutines is left.
+func (m *Manager) Close() {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.cancel()
+	m.running.Wait()
+}
+
+func (m *Manager) run(key Key, j *job, host chan struct{}, work Job) {
+	// The host's turn first: jobs that queue up for one slow host take nobody else's place.
+	for _, turn := range []chan struct{}{host, m.total} {
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		case <-m.ctx.Done():
+			return
+		}
+	}
+	m.mu.Lock()
+	j.status.State = Running
+	m.mu.Unlock()
+
+	err := work(m.ctx, func(done, total int64) { m.progress(key, j, done, total) })
+
+	m.mu.Lock()
+	j.end(err, m.options)
+	closed := m.closed
+	m.mu.Unlock()
+	if !closed {
+		m.options.OnChange(key)
+	}
+}
+
+func (m *Manager) progress(key Key, j *job, done, total int64) {
+	now := time.Now()
+	m.mu.Lock()
+	j.status.Done, j.status.Total = done, total
+	tenth := j.status.Percent() / 10
+	tell := tenth > j.tenth && now.Sub(j.told) >= progressInterval && !m.closed
+	if tell {
+		j.told, j.tenth = now, tenth
+	}
+	m.mu.Unlock()
+	if tell {
+		m.options.OnChange(key)
+	}
+}
+
+func (j *job) hasEnded() bool { return j.status.State == Done || j.status.State == Failed }
+
+func (j *job) end(err error, options Options) {
+	j.ended = time.Now()
+	if err == nil {
+		j.status.State = Done
+		return
+	}
+	j.status.State, j.status.Err = Failed, err
+	j.status.RetryAt = j.ended.Add(retryAfter(err, j.status.Attempts, options))
+}
+
+// retryAfter is how long to wait after an attempt, the first of which is 1, failed.
+func retryAfter(err error, attempt int, options Options) time.Duration {
+	if KindOf(err) == Permanent {
+		return options.RetryPermanent
+	}
+	wait := options.RetryMin
+	for ; attempt > 1 && wait < options.RetryMax; attempt-- {
+		wait *= 2
+	}
+	return min(wait, options.RetryMax)
+}
+
+// host is the queue of one host; the caller holds the lock.
+func (m *Manager) host(name string) chan struct{} {
+	queue := m.hosts[name]
+	if queue == nil {
+		queue = make(chan struct{}, m.options.PerHost)
+		m.hosts[name] = queue
+	}
+	return queue
+}
+
+// prune drops jobs that ended long ago; the caller holds the lock.
+func (m *Manager) prune() {
+	for key, j := range m.jobs {
+		if j.hasEnded() && time.Since(j.ended) > rememberEnded && time.Since(j.status.RetryAt) > rememberEnded {
+			delete(m.jobs, key)
+		}
+	}
+}
