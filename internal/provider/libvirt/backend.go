@@ -19,18 +19,25 @@ type Backend interface {
 	// DomainCapabilities is the domain capabilities XML for a virtualisation type ("kvm", "qemu"), architecture and machine type.
 	// A type that the host lacks is a DaemonError.
 	DomainCapabilities(ctx context.Context, virtType, arch, machine string) (string, error)
-	// CheckNetwork says whether a libvirt network of that name is active: a DaemonError with CodeNoNetwork where there is none.
+	// CheckNetwork says whether a libvirt network of that name is active: a DaemonError with CodeNoNetwork where there is none, and
+	// with CodeOperationInvalid where it is not active.
 	CheckNetwork(ctx context.Context, name string) error
+	// CheckBridge says whether the host has a bridge of that name: a DaemonError with CodeNoInterface where it has none. Many
+	// daemons cannot say: nil then.
+	CheckBridge(ctx context.Context, name string) error
 
-	// Pool describes the entry's pool as the daemon knows it; refresh rescans it first.
+	// Pool describes the entry's pool as the daemon knows it; refresh rescans it first. A refresh that failed leaves the pool inactive.
 	Pool(ctx context.Context, refresh bool) (PoolInfo, error)
+	// StartPool starts the inactive pool.
+	StartPool(ctx context.Context) error
 	// Volumes lists the pool's volumes by name, complete or an error.
 	Volumes(ctx context.Context) ([]string, error)
 	// Volume describes one volume of the pool.
 	Volume(ctx context.Context, name string) (VolumeInfo, error)
 	// CreateVolume makes a volume; atomic: CodeVolumeExists when there is one of that name.
 	CreateVolume(ctx context.Context, xml string) error
-	// Upload writes length bytes to the start of a volume, over a connection of its own where large.
+	// Upload writes length bytes, at least 1, to the start of a volume; the file grows where it is shorter. An upload that fails or
+	// stalls harms no other call on this Backend. The error of r, where r failed, is in the chain of Upload's.
 	Upload(ctx context.Context, name string, r io.Reader, length int64) error
 	// DeleteVolume removes a volume.
 	DeleteVolume(ctx context.Context, name string) error
@@ -58,6 +65,12 @@ type Backend interface {
 	Undefine(ctx context.Context, name string) error
 	// InterfaceAddresses are a running domain's addresses as one source knows them.
 	InterfaceAddresses(ctx context.Context, name string, source AddressSource) ([]Interface, error)
+
+	// Dedicated opens a connection of its own to the same daemon, for one long transfer and what follows it. After an upload that
+	// failed it may be dead: clean up over the shared one.
+	Dedicated(ctx context.Context) (Backend, error)
+	// Close ends the connections. Calls after it fail with an error that is no DaemonError.
+	Close()
 }
 
 // HostInfo describes a daemon and its machine.

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+)
+
+// maxCheckTime bounds one look at a host.
+const maxCheckTime = 15 * time.Second
+
+// Hosts says what is known of each host, in the order of the providers file.
+func (p *Provider) Hosts() []provider.HostState {
+	states := make([]provider.HostState, 0, len(p.hosts))
+	for _, name := range p.entry.HostNames() {
+		states = append(states, p.hosts[name].snapshot())
+	}
+	return states
+}
+
+// watchHost looks at a host now and at every interval, until ctx ends.
+func (p *Provider) watchHost(ctx context.Context, h *host, interval time.Duration) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		p.checkHost(ctx, h)
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (p *Provider) checkHost(ctx context.Context, h *host) {
+	round, cancel := context.WithTimeout(ctx, maxCheckTime)
+	defer cancel()
+	state, err := p.inspect(round, h)
+	if ctx.Err() != nil {
+		return
+	}
+	state.Name, state.Unschedulable = h.name, !h.cfg.IsSchedulable()
+	state.Ready, state.Reason, state.Message = err == nil, provider.HostReady, "takes instances"
+	if err != nil {
+		state.Reason, state.Message = hostReason(err), err.Error()
+	}
+	if h.update(state) {
+		p.watch.tell("")
+	}
+}
+
+// hostReason is the one word for why a host is not ready.
+func hostReason(err error) string {
+	var answer *DaemonError
+	var e *provider.Error
+	if errors.As(err, &e) {
+		switch e.Reason {
+		case provider.HostUnreachable, provider.HostTimeout, provider.HostUnauthorized, provider.HostIncapable,
+			provider.HostDegraded:
+			return e.Reason
+		}
+	}
+	if errors.As(err, &answer) {
+		return provider.HostDegraded
+	}
+	return provider.HostUnreachable
+}
+
+// inspect reads what placement needs to know. The pool is not refreshed: a refresh that fails would stop it.
+func (p *Provider) inspect(ctx context.Context, h *host) (provider.HostState, error) {
+	var s provider.HostState
+	info, err := h.backend.Host(ctx)
+	if err != nil {
+		return s, translate(h.name, "", "looking at the host", err)
+	}
+	if s.Instances, err = p.countInstances(ctx, h); err != nil {
+		return s, err
+	}
+	if _, err := p.capable(ctx, h, need{Arch: p.usualArch(info.Arch), Emulation: p.entry.AllowEmulation}); err != nil {
+		return s, err
+	}
+	pool, err := h.backend.Pool(ctx, false)
+	if err != nil {
+		return s, translate(h.name, "pool "+h.cfg.Pool, "looking at the pool", err)
+	}
+	s.FreeMemoryMiB, s.RoomKnown = info.FreeMemoryMiB, true
+	s.PoolAvailableGiB = max(pool.Available-p.reserveBytes(), 0) / gib
+	if lacking := roomFor(firstBoot, pool.Available, p.reserveBytes(), 0); lacking != nil {
+		return s, &provider.Error{
+			Kind: provider.Capacity, Reason: provider.HostDegraded, Host: h.name, Object: "pool " + h.cfg.Pool, Message: lacking.message(h.cfg.Pool),
+			Next: "make room in the pool",
+		}
+	}
+	return s, nil
+}
+
+// usualArch is the host's own architecture where an image of the entry has it, or else that of any image: a host is ready when it can
+// run at least one.
+func (p *Provider) usualArch(own string) string {
+	for _, key := range p.entry.ImageNames() {
+		if p.entry.Images[key].Arch == own {
+			return own
+		}
+	}
+	for _, key := range p.entry.ImageNames() {
+		return archOr(p.entry.Images[key].Arch)
+	}
+	return own
+}
+
+func archOr(arch string) string {
+	if arch == "" {
+		return archX86
+	}
+	return arch
+}
+
+// countInstances counts the entry's domains, and the Creates that have no domain yet. Marks are read once per domain.
+func (p *Provider) countInstances(ctx context.Context, h *host) (int, error) {
+	domains, err := h.backend.Domains(ctx)
+	if err != nil {
+		return 0, translate(h.name, "", "listing the domains", err)
+	}
+	count := 0
+	there := map[string]bool{}
+	for _, d := range domains {
+		uid, ok := p.names.InstanceUID(d.Name)
+		if !ok || d.Name != p.names.Domain(uid) {
+			continue
+		}
+		entry, err := p.entryOf(ctx, h, d.Name)
+		if err != nil {
+			return 0, err
+		}
+		there[d.Name] = true
+		if entry == p.entry.Name {
+			count++
+		}
+	}
+	return count + h.settle(p.names, there), nil
+}
+
+func (p *Provider) entryOf(ctx context.Context, h *host, domain string) (string, error) {
+	h.mu.Lock()
+	entry, known := h.entries[domain]
+	h.mu.Unlock()
+	if known {
+		return entry, nil
+	}
+	mark, ok, err := p.readMark(ctx, h, domain)
+	if errors.Is(err, ErrNewer) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("counting the instances: %w", err)
+	}
+	if ok && mark.Cluster == p.names.cluster {
+		h.learn(domain, mark)
+		return mark.Entry, nil
+	}
+	return "", nil
+}
+
+// settle forgets the domains that are gone, and counts the Creates in flight that have none.
+func (h *host) settle(names Names, there map[string]bool) (making int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for domain := range h.entries {
+		if !there[domain] {
+			delete(h.entries, domain)
+		}
+	}
+	for uid := range h.making {
+		if !there[names.Domain(uid)] {
+			making++
+		}
+	}
+	return making
+}

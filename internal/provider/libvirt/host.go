@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+)
+
+// host is one hypervisor with what is remembered of it. Nothing remembered decides about an instance: it is for messages, placement
+// and addresses only.
+type host struct {
+	name    string
+	cfg     config.Host
+	backend Backend
+	room    reservations
+
+	mu        sync.Mutex
+	state     provider.HostState
+	addresses map[string][]netip.Addr // by UID
+	entries   map[string]string       // entry by domain, as marks said
+	making    map[string]bool         // UIDs of Creates in flight
+	offers    map[string]cachedOffer  // by architecture
+}
+
+type cachedOffer struct {
+	offer offer
+	until time.Time
+}
+
+func newHost(cfg config.Host, backend Backend) *host {
+	return &host{
+		name: cfg.Name, cfg: cfg, backend: backend,
+		addresses: map[string][]netip.Addr{}, entries: map[string]string{}, making: map[string]bool{}, offers: map[string]cachedOffer{},
+		state: provider.HostState{
+			Name: cfg.Name, Reason: provider.HostUnknown, Message: "not looked at yet", Unschedulable: !cfg.IsSchedulable(),
+		},
+	}
+}
+
+func (h *host) remember(uid string, addresses []netip.Addr) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.addresses[uid] = slices.Clone(addresses)
+}
+
+func (h *host) lastKnown(uid string) []netip.Addr {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.addresses[uid])
+}
+
+func (h *host) forget(uid string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.addresses, uid)
+}
+
+func (h *host) learn(domain string, m Mark) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.entries[domain] = m.Entry
+}
+
+// begin counts an instance as being made until end.
+func (h *host) begin(uid string) (end func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.making[uid] = true
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.making, uid)
+	}
+}
+
+func (h *host) snapshot() provider.HostState {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.state
+}
+
+// update replaces the state, and says whether readiness changed.
+func (h *host) update(s provider.HostState) (changed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	changed = h.state.Ready != s.Ready
+	h.state = s
+	return changed
+}

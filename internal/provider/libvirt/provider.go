@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+)
+
+// DefaultCheckInterval is how often each host is looked at where Options does not say.
+const DefaultCheckInterval = 30 * time.Second
+
+// Options of a Provider. All but CheckInterval and Log are required; Agent only where an instance is to run our agent.
+type Options struct {
+	// Cluster is the cluster ID: 6 to 32 characters a-z and 0-9.
+	Cluster string
+	// Entry of the providers file, validated and with its defaults.
+	Entry config.Entry
+	// Reflectors are host:port targets that agents may always reach.
+	Reflectors []string
+	// Backend reaches one host's daemon. It does no I/O itself.
+	Backend func(config.Host) Backend
+	// Images fetches images.
+	Images Images
+	// Agent gives the agent for an architecture.
+	Agent AgentSource
+	// CheckInterval is how often each host is looked at for Hosts.
+	CheckInterval time.Duration
+	Log           *slog.Logger
+}
+
+// AgentSource gives the agent for an architecture, from the operator's own files.
+type AgentSource func(arch string) (AgentFile, error)
+
+// AgentFile is an agent for one architecture.
+type AgentFile struct {
+	Version string
+	// SHA256 of the content, in hexadecimal.
+	SHA256 string
+	// Read gives the content: a static binary of some MiB.
+	Read func() ([]byte, error)
+}
+
+// Provider makes instances on the hosts of one entry.
+type Provider struct {
+	names      Names
+	entry      config.Entry
+	reflectors []string
+	images     Images
+	jobs       *jobs
+	agent      AgentSource
+	log        *slog.Logger
+
+	hosts map[string]*host
+	locks keyLock
+	watch watchers
+
+	background sync.WaitGroup
+	ctx        context.Context
+	stop       context.CancelFunc
+}
+
+var (
+	_ provider.Provider = (*Provider)(nil)
+	_ provider.Watcher  = (*Provider)(nil)
+	_ provider.Retainer = (*Provider)(nil)
+	_ provider.Closer   = (*Provider)(nil)
+)
+
+// New makes a Provider and starts to look at its hosts; Close ends it.
+func New(o Options) (*Provider, error) {
+	names, err := NewNames(o.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.CheckInterval <= 0 {
+		o.CheckInterval = DefaultCheckInterval
+	}
+	p := &Provider{
+		names: names, entry: o.Entry, reflectors: o.Reflectors, images: o.Images, agent: o.Agent, log: o.Log,
+		hosts: make(map[string]*host, len(o.Entry.Hosts)),
+	}
+	p.ctx, p.stop = context.WithCancel(context.Background())
+	p.jobs = newJobs(p.watch.tell)
+	for _, cfg := range o.Entry.Hosts {
+		p.hosts[cfg.Name] = newHost(cfg, o.Backend(cfg))
+	}
+	for _, h := range p.hosts {
+		p.background.Go(func() { p.watchHost(p.ctx, h, o.CheckInterval) })
+	}
+	return p, nil
+}
+
+// Close ends background work and the connections, and returns when no goroutine is left.
+func (p *Provider) Close() {
+	p.stop()
+	p.jobs.close()
+	p.background.Wait()
+	for _, h := range p.hosts {
+		h.backend.Close()
+	}
+}
+
+// Watch calls notify for each Proxy whose background work moved on, until ctx ends.
+func (p *Provider) Watch(ctx context.Context, notify func(uid string)) error {
+	defer p.watch.add(notify)()
+	select {
+	case <-ctx.Done():
+	case <-p.ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// watchers are who wants to be told.
+type watchers struct {
+	mu   sync.Mutex
+	next int
+	all  map[int]func(uid string)
+}
+
+func (w *watchers) add(notify func(uid string)) (remove func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all == nil {
+		w.all = map[int]func(string){}
+	}
+	id := w.next
+	w.next++
+	w.all[id] = notify
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.all, id)
+	}
+}
+
+func (w *watchers) tell(uid string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, notify := range w.all {
+		notify(uid)
+	}
+}
+
+// target is one instance on one host.
+type target struct {
+	*host
+	// uid in canonical form.
+	uid, domain string
+}
+
+// object is how messages name the instance.
+func (t target) object() string { return "domain " + t.domain }
+
+// target resolves a reference.
+func (p *Provider) target(ref provider.InstanceRef) (target, error) {
+	uid, ok := CanonicalUID(ref.UID)
+	if !ok {
+		return target{}, &provider.Error{Kind: provider.Permanent, Host: ref.Host, Message: fmt.Sprintf("the UID %q is not a UUID", ref.UID)}
+	}
+	h, ok := p.hosts[ref.Host]
+	if !ok {
+		return target{}, &provider.Error{
+			Kind: provider.Permanent, Host: ref.Host, Message: fmt.Sprintf("entry %s has no such host", p.entry.Name),
+			Next: "name one of: " + strings.Join(p.entry.HostNames(), ", "),
+		}
+	}
+	return target{h, uid, p.names.Domain(uid)}, nil
+}
+
+// locked resolves a reference and holds the instance until unlock.
+func (p *Provider) locked(ctx context.Context, ref provider.InstanceRef) (t target, unlock func(), err error) {
+	if t, err = p.target(ref); err != nil {
+		return t, nil, err
+	}
+	if unlock, err = p.locks.lock(ctx, t.uid); err != nil {
+		return t, nil, translate(t.name, t.object(), "waiting for another call for this instance", err)
+	}
+	return t, unlock, nil
+}
+
+func (p *Provider) reserveBytes() int64 { return bytesOf(p.entry.ReserveGiB()) }
+
+// found is a domain that is ours.
+type found struct {
+	DomainInfo
+	Mark Mark
+}
+
+// errAbsent says that the daemon itself reported that there is no such domain.
+var errAbsent = errors.New("no such domain")
+
+// look finds the domain of t and reads its mark: errAbsent where the daemon says that there is none, Conflict where it is not ours.
+func (p *Provider) look(ctx context.Context, t target) (found, error) {
+	info, err := t.backend.Domain(ctx, t.domain)
+	if IsCode(err, CodeNoDomain) {
+		return found{}, errAbsent
+	}
+	if err != nil {
+		return found{}, translate(t.name, t.object(), "looking for the domain", err)
+	}
+	element, err := t.backend.Metadata(ctx, t.domain, MarkNamespace)
+	switch {
+	case IsCode(err, CodeNoDomain):
+		return found{}, errAbsent
+	case IsCode(err, CodeNoMetadata):
+		return found{}, conflict(t, "a domain of this name exists and carries no mark of ours")
+	case err != nil:
+		return found{}, translate(t.name, t.object(), "reading the mark", err)
+	}
+	mark, err := DecodeMark(element)
+	switch {
+	case errors.Is(err, ErrNewer):
+		return found{}, &provider.Error{
+			Kind: provider.Permanent, Host: t.name, Object: t.object(), Message: err.Error() + "; it is left alone",
+			Next: "use an operator of that version", Err: err,
+		}
+	case err != nil:
+		return found{}, conflict(t, bounded(err.Error()))
+	case !mark.Owned(p.names.cluster, p.entry.Name, t.uid):
+		return found{}, conflict(t, fmt.Sprintf("it belongs to cluster %q, entry %q, UID %q", mark.Cluster, mark.Entry, mark.UID))
+	case !SameUID(info.UUID, p.names.DomainUUID(t.uid)):
+		return found{}, conflict(t, "it has our mark, and not our UUID: "+info.UUID)
+	}
+	return found{info, mark}, nil
+}
+
+func conflict(t target, why string) *provider.Error {
+	return &provider.Error{
+		Kind: provider.Conflict, Host: t.name, Object: t.object(), Message: why + "; it is left alone",
+		Next: "rename or remove it on the host, or restore its mark",
+	}
+}
+
+func absent(t target) *provider.Error {
+	return &provider.Error{Kind: provider.NotFound, Host: t.name, Object: t.object(), Message: "the host has no such instance"}
+}
+
+// instance is what the provider says of a domain of ours.
+func (t target) instance(f found) provider.Instance {
+	state, reason := StateOf(f.State, f.Reason)
+	return provider.Instance{
+		InstanceRef: provider.InstanceRef{Host: t.name, UID: t.uid}, Namespace: f.Mark.Namespace, Name: f.Mark.Name,
+		ProviderID: ProviderID(t.name, t.domain), State: state, StateReason: reason, Shape: f.Mark.Shape,
+		AgentVersion: f.Mark.AgentVersion, Created: f.Mark.Created, Retained: f.Mark.Retained,
+	}
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+)
+
+const (
+	mib = int64(1) << 20
+	gib = int64(1) << 30
+	// maxSeed bounds a seed in bytes.
+	maxSeed = mib
+	// firstBoot is what a guest may write into its overlay while it boots for the first time. What it writes later is what the
+	// entry's reserve is for.
+	firstBoot = 256 * mib
+)
+
+// reservations are the bytes of one pool that work in flight will still take.
+type reservations struct {
+	mu    sync.Mutex
+	taken int64
+}
+
+// shortage is what a pool lacks; nil when there is room.
+type shortage struct{ need, free, reserve, inFlight int64 }
+
+func (s *shortage) message(pool string) string {
+	return fmt.Sprintf("pool %s has %s free, of which %s are kept in reserve and %s are promised to work in flight; %s are needed",
+		pool, size(s.free), size(s.reserve), size(s.inFlight), size(s.need))
+}
+
+// roomFor says whether need bytes fit; no argument can make it wrap.
+func roomFor(need, available, reserve, inFlight int64) *shortage {
+	available, reserve, inFlight = max(available, 0), max(reserve, 0), max(inFlight, 0)
+	left := available - min(available, reserve)
+	left -= min(left, inFlight)
+	if need <= left {
+		return nil
+	}
+	return &shortage{need, available, reserve, inFlight}
+}
+
+// take promises need bytes, or says what is lacking. release gives them back, once.
+func (r *reservations) take(need, available, reserve int64) (release func(), lacking *shortage) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := roomFor(need, available, reserve, r.taken); s != nil {
+		return nil, s
+	}
+	r.taken += need
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.taken -= need
+	}), nil
+}
+
+// reserveRoom looks at the pool anew and takes need bytes of it.
+func (p *Provider) reserveRoom(ctx context.Context, h *host, backend Backend, need int64) (release func(), err error) {
+	pool, err := h.refreshPool(ctx, backend)
+	if err != nil {
+		return nil, translate(h.name, "pool "+h.cfg.Pool, "looking for room", err)
+	}
+	release, lacking := h.room.take(need, pool.Available, p.reserveBytes())
+	if lacking != nil {
+		return nil, &provider.Error{
+			Kind: provider.Capacity, Host: h.name, Object: "pool " + h.cfg.Pool, Message: lacking.message(h.cfg.Pool),
+			Next: "make room in the pool, or use another host",
+		}
+	}
+	return release, nil
+}
+
+// refreshPool rescans the pool. A refresh that fails leaves it inactive, and as that was our doing, it is started again.
+func (h *host) refreshPool(ctx context.Context, backend Backend) (PoolInfo, error) {
+	pool, err := backend.Pool(ctx, true)
+	var answer *DaemonError
+	if err == nil || !asDaemonError(err, &answer) {
+		return pool, err
+	}
+	if now, lookErr := backend.Pool(ctx, false); lookErr != nil || now.Active {
+		return PoolInfo{}, err
+	}
+	if startErr := backend.StartPool(ctx); startErr != nil {
+		return PoolInfo{}, startErr
+	}
+	return backend.Pool(ctx, false)
+}
+
+// size is a number of bytes as people read it.
+func size(n int64) string {
+	switch {
+	case n >= gib:
+		return fmt.Sprintf("%.1f GiB", float64(n)/float64(gib))
+	case n >= mib:
+		return fmt.Sprintf("%.1f MiB", float64(n)/float64(mib))
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
+
+// bytesOf is gibs GiB in bytes, at most what an int64 holds.
+func bytesOf(gibs int64) int64 {
+	if gibs > math.MaxInt64/gib {
+		return math.MaxInt64
+	}
+	return max(gibs, 0) * gib
+}
