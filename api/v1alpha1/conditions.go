@@ -5,7 +5,8 @@ package v1alpha1
 // Condition types of a Proxy. Reconciling and Stalled are kstatus's: they are present only while they are True, so that
 // `kubectl wait`, Flux, Argo CD and friends read a Proxy as they read their own objects.
 const (
-	// ConditionProvisioned is True while the Proxy's instance exists and runs on its host.
+	// ConditionProvisioned is True while the Proxy's instance runs on its host and has an address. It stays True while the host cannot be
+	// asked: only what the host itself says turns it.
 	ConditionProvisioned = "Provisioned"
 	// ConditionHealthy is True while requests go through the proxy, and requests without credentials are refused.
 	ConditionHealthy = "Healthy"

@@ -33,6 +33,7 @@ import (
 // +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.status.image`,priority=1
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name of a Proxy has at most 63 characters"
 type Proxy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -360,9 +361,6 @@ type ProxyStatus struct {
 	// AgentVersion that runs in the guest.
 	// +optional
 	AgentVersion string `json:"agentVersion,omitempty"`
-	// InstanceHash is the hash of what the instance was made from; a spec with another hash has drifted.
-	// +optional
-	InstanceHash string `json:"instanceHash,omitempty"`
 	// Progress of provisioning in percent, in steps of 10.
 	// +optional
 	// +kubebuilder:validation:Minimum=0

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cluster is what this installation is called, and the key that its agents trust: both are made once, kept in the cluster,
+// and only read from then on. Losing or changing them would orphan every instance, so nothing here ever overwrites.
+package cluster
+
+import (
+	"context"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"fmt"
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+)
+
+// DefaultNamespace holds the operator's own objects.
+const DefaultNamespace = "egress-proxies-system"
+
+// Names and keys of the objects that keep the identity.
+const (
+	ConfigMapName   = "egress-proxies-cluster"
+	ConfigMapKey    = "id"
+	ControlKeyName  = "egress-proxies-control-key"
+	ControlKeyKey   = "key"
+	controlKeyBytes = 32
+	derivedIDLength = 12
+	kubeSystem      = "kube-system"
+	controlKeyInfo  = "egress-proxies control v1 "
+)
+
+var idPattern = regexp.MustCompile(`^[a-z0-9]{6,32}$`)
+
+// Identity is what this installation is called, and the key that its agents trust.
+type Identity struct {
+	// ID stands in every mark and name on every host: 6 to 32 of a-z and 0-9.
+	ID     string
+	master []byte
+}
+
+// New makes an Identity of its parts: the cluster ID, and the control master key of 32 bytes.
+func New(id string, master []byte) (Identity, error) {
+	if !idPattern.MatchString(id) {
+		return Identity{}, fmt.Errorf("cluster ID %q must be 6 to 32 of a-z and 0-9", id)
+	}
+	if len(master) != controlKeyBytes {
+		return Identity{}, fmt.Errorf("the control key has %d bytes instead of %d", len(master), controlKeyBytes)
+	}
+	return Identity{ID: id, master: master}, nil
+}
+
+// ControlKey is the key of one Proxy's control channel: 32 bytes, derived from the master key and the Proxy's UID.
+func (i Identity) ControlKey(uid string) (provider.Secret, error) {
+	key, err := hkdf.Key(sha256.New, i.master, nil, controlKeyInfo+strings.ToLower(strings.TrimSpace(uid)), controlKeyBytes)
+	if err != nil {
+		return provider.Secret{}, fmt.Errorf("derive the control key: %w", err)
+	}
+	return provider.NewSecret(string(key)), nil
+}
+
+// Load reads the identity from a namespace, which it makes when missing, and makes what is not there yet. The client must not read
+// from a cache. Of several operators that start at once, all end with the same identity.
+func Load(ctx context.Context, c client.Client, namespace string) (Identity, error) {
+	if err := ensureNamespace(ctx, c, namespace); err != nil {
+		return Identity{}, err
+	}
+	id, err := loadID(ctx, c, namespace)
+	if err != nil {
+		return Identity{}, err
+	}
+	master, err := loadControlKey(ctx, c, namespace)
+	if err != nil {
+		return Identity{}, err
+	}
+	identity, err := New(id, master)
+	if err != nil {
+		return Identity{}, fmt.Errorf("ConfigMap %s/%s and Secret %s/%s: %w; restore them from a backup: instances on the hosts carry the old values",
+			namespace, ConfigMapName, namespace, ControlKeyName, err)
+	}
+	return identity, nil
+}
+
+func ensureNamespace(ctx context.Context, c client.Client, name string) error {
+	err := c.Get(ctx, client.ObjectKey{Name: name}, &corev1.Namespace{})
+	if apierrors.IsNotFound(err) {
+		err = c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+func loadID(ctx context.Context, c client.Client, namespace string) (string, error) {
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ConfigMapName}}
+	fill := func() error {
+		var system corev1.Namespace
+		if err := c.Get(ctx, client.ObjectKey{Name: kubeSystem}, &system); err != nil {
+			return fmt.Errorf("read the UID of namespace %s, which the cluster ID is made from: %w", kubeSystem, err)
+		}
+		id := strings.ReplaceAll(strings.ToLower(string(system.UID)), "-", "")
+		if len(id) < derivedIDLength {
+			return fmt.Errorf("namespace %s has the UID %q, too short to make a cluster ID from", kubeSystem, system.UID)
+		}
+		object.Immutable = new(true)
+		object.Data = map[string]string{ConfigMapKey: id[:derivedIDLength]}
+		return nil
+	}
+	if err := getOrCreate(ctx, c, object, fill); err != nil {
+		return "", fmt.Errorf("cluster ID in ConfigMap %s/%s: %w", namespace, ConfigMapName, err)
+	}
+	return object.Data[ConfigMapKey], nil
+}
+
+func loadControlKey(ctx context.Context, c client.Client, namespace string) ([]byte, error) {
+	object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ControlKeyName}}
+	fill := func() error {
+		key := make([]byte, controlKeyBytes)
+		if _, err := rand.Read(key); err != nil {
+			return err
+		}
+		object.Type = corev1.SecretTypeOpaque
+		object.Immutable = new(true)
+		object.Data = map[string][]byte{ControlKeyKey: key}
+		return nil
+	}
+	if err := getOrCreate(ctx, c, object, fill); err != nil {
+		return nil, fmt.Errorf("control key in Secret %s/%s: %w", namespace, ControlKeyName, err)
+	}
+	return object.Data[ControlKeyKey], nil
+}
+
+// getOrCreate reads object, or fills and creates it. The creation decides between several that do so at once: the others read.
+func getOrCreate(ctx context.Context, c client.Client, object client.Object, fill func() error) error {
+	key := client.ObjectKeyFromObject(object)
+	err := c.Get(ctx, key, object)
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	if err := fill(); err != nil {
+		return err
+	}
+	err = c.Create(ctx, object)
+	if apierrors.IsAlreadyExists(err) {
+		return c.Get(ctx, key, object)
+	}
+	return err
+}
