@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kubectl carries kubectl, so that nobody needs to install one beside the server.
+package kubectl
+
+import (
+	"fmt"
+	"os"
+
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/component-base/cli"
+	"k8s.io/component-base/logs"
+	"k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/util"
+
+	"github.com/egress-proxies/egress-proxies-operator/standalone/internal/datadir"
+)
+
+// Run runs kubectl with its arguments. Where it fails, it prints why and ends the process.
+func Run(args []string) {
+	// kubectl logs already while it builds its commands.
+	_, _ = logs.GlogSetter(cmd.GetLogVerbosity(args))
+	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
+	command := cmd.NewKubectlCommand(cmd.KubectlOptions{
+		Arguments: append([]string{"kubectl"}, args...),
+		ConfigFlags: genericclioptions.NewConfigFlags(true).WithDeprecatedPasswordFlag().
+			WithDiscoveryBurst(300).WithDiscoveryQPS(50).WithWarningPrinter(streams),
+		IOStreams: streams,
+	})
+	command.SetArgs(args)
+	if err := cli.RunNoErrOutput(command); err != nil {
+		util.CheckErr(err)
+	}
+}
+
+// UseDataDir makes the server of this data directory the one that kubectl talks to. A
+// KUBECONFIG in the environment goes first unless the directory was asked for by flag.
+func UseDataDir(path string, byFlag bool) error {
+	if path == "" || (os.Getenv("KUBECONFIG") != "" && !byFlag) {
+		return nil
+	}
+	kubeconfig := datadir.KubeconfigIn(path)
+	if _, err := os.Stat(kubeconfig); err != nil {
+		return fmt.Errorf("no server runs in data directory %s: start one with egress-standalone serve --data-dir %s (%w)", path, path, err)
+	}
+	if err := os.Setenv("KUBECONFIG", kubeconfig); err != nil {
+		return err
+	}
+	if os.Getenv("KUBECACHEDIR") != "" {
+		return nil
+	}
+	return os.Setenv("KUBECACHEDIR", datadir.KubectlCacheIn(path))
+}
