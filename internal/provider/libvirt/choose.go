@@ -18,8 +18,8 @@ type imageSpec struct {
 	config.Image
 	// label is what people see.
 	label string
-	// foreign: the Proxy named the URL, not the operator.
-	foreign bool
+	// untrusted: the Proxy named the URL, not the operator.
+	untrusted bool
 }
 
 // chooseImage finds what the instance boots.
@@ -63,16 +63,22 @@ func foreignImage(entry config.Entry, want provider.Image) (imageSpec, *provider
 	refuse := func(message, next string) (imageSpec, *provider.Error) {
 		return imageSpec{}, &provider.Error{Kind: provider.Permanent, Object: "image " + u.Redacted(), Message: message, Next: next}
 	}
-	allowed := strings.Join(entry.AllowURLImages, ", ")
 	switch {
 	case len(entry.AllowURLImages) == 0:
 		return refuse("entry "+entry.Name+" takes no images by URL", "name one of: "+strings.Join(entry.ImageNames(), ", "))
-	case !slices.ContainsFunc(entry.AllowURLImages, func(h string) bool { return strings.EqualFold(h, u.Hostname()) || strings.EqualFold(h, u.Host) }):
-		return refuse("entry "+entry.Name+" takes no images from this host", "use one of: "+allowed)
+	case allowHost(entry.AllowURLImages, u.Hostname()) != nil:
+		return refuse("entry "+entry.Name+" takes no images from this host", "use one of: "+strings.Join(entry.AllowURLImages, ", "))
 	case want.SHA256 == "":
 		return refuse("an image by URL needs its sha256", "set placement.image.sha256")
 	}
-	return imageSpec{Image: config.Image{URL: want.URL, SHA256: want.SHA256, Arch: archX86}, label: "image " + u.Redacted(), foreign: true}, nil
+	return imageSpec{Image: config.Image{URL: want.URL, SHA256: want.SHA256, Arch: archX86}, label: "image " + u.Redacted(), untrusted: true}, nil
+}
+
+func allowHost(allowed []string, host string) error {
+	if slices.ContainsFunc(allowed, func(h string) bool { return strings.EqualFold(h, host) }) {
+		return nil
+	}
+	return fmt.Errorf("the host %q is not one of allowURLImages", host)
 }
 
 // checkCapable finds how the guest is run.

@@ -21,12 +21,10 @@ type creation struct {
 	image imageSpec
 	guest Guest
 
-	base, agent         Published
-	basePath, agentPath string
-	agentVersion        string
-	overlayPath         string
-	seedPath            string
-	release             func()
+	base, agent           supply
+	agentVersion          string
+	overlayPath, seedPath string
+	release               func()
 }
 
 // Create makes the instance, or goes on making it, and starts it.
@@ -37,6 +35,7 @@ func (p *Provider) Create(ctx context.Context, spec provider.InstanceSpec) (prov
 	}
 	defer unlock()
 	defer t.begin(t.uid)()
+	p.fetches.leave(t.uid) // and waits again for what is missing still
 	c := &creation{Provider: p, target: t, spec: spec, release: func() {}}
 	defer func() { c.release() }()
 	i, err := c.run(ctx)

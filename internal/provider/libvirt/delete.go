@@ -17,7 +17,7 @@ func (p *Provider) Delete(ctx context.Context, ref provider.InstanceRef) error {
 		return err
 	}
 	defer unlock()
-	p.jobs.forget(t.uid)
+	p.fetches.leave(t.uid)
 	f, err := p.look(ctx, t)
 	if err != nil && !errors.Is(err, errAbsent) {
 		return err

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/egress-proxies/egress-proxies-operator/internal/image"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
@@ -47,6 +48,7 @@ func translate(host, object, doing string, err error) *provider.Error {
 	e := &provider.Error{Host: host, Object: object, Err: err}
 	var answer *DaemonError
 	var hostErr *HostError
+	var fetchErr *image.Error
 	switch {
 	case errors.As(err, &answer):
 		v := classify(answer)
@@ -55,6 +57,8 @@ func translate(host, object, doing string, err error) *provider.Error {
 	case errors.As(err, &hostErr):
 		e.Kind, e.Reason, e.Next = hostErrorKind(hostErr.Reason), hostErr.Reason, hostErr.Next
 		e.Message = fmt.Sprintf("%s: %s", doing, bounded(hostErr.Message))
+	case errors.As(err, &fetchErr):
+		e.Kind, e.Next, e.Message = fetchErrorKind(fetchErr.Kind), fetchErr.Next, bounded(fetchErr.Message)
 	case errors.Is(err, context.DeadlineExceeded):
 		e.Reason, e.Message = provider.HostTimeout, doing+": the time for it ran out"
 	case errors.Is(err, context.Canceled):
@@ -71,6 +75,16 @@ func hostErrorKind(reason string) provider.Kind {
 		return provider.Unauthorized
 	case provider.HostIncapable:
 		return provider.Permanent
+	}
+	return provider.Transient
+}
+
+func fetchErrorKind(k image.Kind) provider.Kind {
+	switch k {
+	case image.Permanent:
+		return provider.Permanent
+	case image.Capacity:
+		return provider.Capacity
 	}
 	return provider.Transient
 }

@@ -29,7 +29,7 @@ func (c *creation) makeOverlay(ctx context.Context) error {
 	capacity := bytesOf(int64(c.spec.DiskSizeGiB))
 	info, err := c.backend.Volume(ctx, name)
 	switch {
-	case err == nil && info.Format == formatQCOW2 && info.BackingPath == c.basePath && info.Capacity == capacity:
+	case err == nil && info.Format == formatQCOW2 && info.BackingPath == c.base.path && info.Capacity == capacity:
 		c.overlayPath = info.Path
 		return nil
 	case err == nil:
@@ -41,7 +41,7 @@ func (c *creation) makeOverlay(ctx context.Context) error {
 	}
 	c.overlayPath, err = c.makeVolume(ctx, volumeSpec{
 		Name: name, Format: formatQCOW2, Capacity: capacity, Mode: secretMode,
-		BackingPath: c.basePath, BackingFormat: c.base.Content.Format,
+		BackingPath: c.base.path, BackingFormat: c.base.Content.Format,
 	})
 	return err
 }
@@ -76,7 +76,7 @@ func (c *creation) checkStillPublished(ctx context.Context) error {
 	if err != nil {
 		return translate(c.name, "pool "+c.cfg.Pool, "listing the volumes", err)
 	}
-	for _, published := range []Published{c.base, c.agent} {
+	for _, published := range []supply{c.base, c.agent} {
 		if published.Marker == "" || slices.Contains(volumes, published.Marker) {
 			continue
 		}
@@ -146,7 +146,7 @@ func (c *creation) definition() (string, error) {
 	}
 	return definition(domainSpec{
 		Name: c.domain, UUID: c.names.DomainUUID(c.uid), Title: path.Join(c.spec.Namespace, c.spec.Name), Guest: c.guest,
-		VCPUs: c.spec.VCPUs, MemoryMiB: c.spec.MemoryMiB, Overlay: c.overlayPath, Seed: c.seedPath, Agent: c.agentPath,
+		VCPUs: c.spec.VCPUs, MemoryMiB: c.spec.MemoryMiB, Overlay: c.overlayPath, Seed: c.seedPath, Agent: c.agent.path,
 		MAC: c.names.MAC(c.uid), Network: c.cfg.Network, Bridge: c.cfg.Bridge, Mark: mark,
 	})
 }

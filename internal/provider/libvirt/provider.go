@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/config"
+	"github.com/egress-proxies/egress-proxies-operator/internal/image"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
 // DefaultCheckInterval is how often each host is looked at where Options does not say.
 const DefaultCheckInterval = 30 * time.Second
 
-// Options of a Provider. All but CheckInterval and Log are required; Agent only where an instance is to run our agent.
+// Options of a Provider. Cluster, Entry and Backend are required; Agent where an instance is to run our agent.
 type Options struct {
 	// Cluster is the cluster ID: 6 to 32 characters a-z and 0-9.
 	Cluster string
@@ -28,8 +29,8 @@ type Options struct {
 	Reflectors []string
 	// Backend reaches one host's daemon. It does no I/O itself.
 	Backend func(config.Host) Backend
-	// Images fetches images.
-	Images Images
+	// Images opens images; the entry's own bounds go on top.
+	Images image.Opener
 	// Agent gives the agent for an architecture.
 	Agent AgentSource
 	// CheckInterval is how often each host is looked at for Hosts.
@@ -54,8 +55,8 @@ type Provider struct {
 	names      Names
 	entry      config.Entry
 	reflectors []string
-	images     Images
-	jobs       *jobs
+	images     image.Opener
+	fetches    *fetches
 	agent      AgentSource
 	log        *slog.Logger
 
@@ -92,7 +93,7 @@ func New(o Options) (*Provider, error) {
 		hosts: make(map[string]*host, len(o.Entry.Hosts)),
 	}
 	p.ctx, p.stop = context.WithCancel(context.Background())
-	p.jobs = newJobs(p.watch.tell)
+	p.fetches = newFetches(p.watch.tell)
 	for _, cfg := range o.Entry.Hosts {
 		p.hosts[cfg.Name] = newHost(cfg, o.Backend(cfg))
 	}
@@ -105,7 +106,7 @@ func New(o Options) (*Provider, error) {
 // Close ends background work and the connections, and returns when no goroutine is left.
 func (p *Provider) Close() {
 	p.stop()
-	p.jobs.close()
+	p.fetches.manager.Close()
 	p.background.Wait()
 	for _, h := range p.hosts {
 		h.backend.Close()

@@ -4,112 +4,112 @@ package libvirt
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 
+	"github.com/egress-proxies/egress-proxies-operator/internal/image"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
-// Images fetches images.
-type Images interface {
-	// Fetch reads an image, verifies it, and puts what it holds into sink, once. The content is complete and verified only when Fetch
-	// returns nil; after an error it is worth nothing. Errors that are *provider.Error keep their kind.
-	Fetch(ctx context.Context, request ImageRequest, sink Sink) (Content, error)
-}
-
-// ImageRequest is what to fetch, and within which bounds.
-type ImageRequest struct {
-	URL string
-	// SHA256 of the file as served, in hexadecimal, or empty.
-	SHA256 string
-	// Format is qcow2 or raw; empty where the content decides.
-	Format string
-	// MaxBytes bounds the image as served and as stored.
-	MaxBytes int64
-	// Untrusted: the URL is a Proxy's own, not the operator's.
-	Untrusted bool
-	// AllowedHosts bound an untrusted URL and where it is redirected to.
-	AllowedHosts []string
-}
-
-// Sink takes one image.
-type Sink interface {
-	// Put stores length bytes of r, no more and no less. An error of r ends it, and is in the chain of Put's.
-	Put(ctx context.Context, length int64, r io.Reader) error
-}
-
-// publication is a volume on its way into a pool.
+// publication is a volume on its way into a pool: the sink of one fetch. Each attempt takes a name that nobody else has.
 type publication struct {
 	*Provider
 	*host
+	source Source
 	object string
-	volume string
-	report func(percent int)
-	conn   Backend // of its own; nil before it was opened
+
+	volume  string
+	conn    Backend // of its own, once it was opened
+	release func()
 	// made: the volume is there, and ours to remove.
 	made bool
 }
 
-// publish makes a job that puts a source's content into a volume of its own, and publishes it. A volume that cannot be published is
-// removed again; no other name is ever touched.
-func (p *Provider) publish(h *host, s Source, object string, fill func(context.Context, Sink) (Content, error)) work {
-	return func(ctx context.Context, report func(percent int)) error {
-		b := &publication{Provider: p, host: h, object: object, volume: s.NewVolume(), report: report}
-		content, err := fill(ctx, b)
-		if err == nil {
-			err = b.finish(ctx, content)
-		}
-		if b.conn != nil {
-			b.conn.Close() // first: the daemon may still be writing
-		}
-		if err == nil {
-			return nil
-		}
-		failure := translate(h.name, object, "fetching it", err)
-		if b.made {
-			b.remove(ctx, failure)
-		}
-		return failure
-	}
+var _ image.Sink = (*publication)(nil)
+
+func (c *creation) publication(s Source, object string) *publication {
+	return &publication{Provider: c.Provider, host: c.host, source: s, object: object}
 }
 
-func (b *publication) remove(ctx context.Context, failure *provider.Error) {
-	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
-	defer cancel()
-	if err := b.backend.DeleteVolume(cleanup, b.volume); err != nil && !IsCode(err, CodeNoVolume) {
-		failure.Message += fmt.Sprintf("; and its unfinished volume %s could not be deleted: %s", b.volume, bounded(err.Error()))
-	}
+// Write looks for room, makes the volume and uploads into it.
+func (b *publication) Write(ctx context.Context, r io.Reader, length int64, _ image.Info) error {
+	return b.judged("uploading it", b.write(ctx, r, length))
 }
 
-// Put looks for room, makes the volume and uploads into it.
-func (b *publication) Put(ctx context.Context, length int64, r io.Reader) error {
-	if length < 1 {
-		return &provider.Error{Kind: provider.Permanent, Host: b.name, Object: b.object, Message: "it is empty", Next: "correct the URL"}
-	}
-	conn, err := b.backend.Dedicated(ctx)
-	if err != nil {
+func (b *publication) write(ctx context.Context, r io.Reader, length int64) (err error) {
+	b.volume = b.source.NewVolume()
+	if b.conn, err = b.backend.Dedicated(ctx); err != nil {
 		return err
 	}
-	b.conn = conn
-	release, err := b.reserveRoom(ctx, b.host, conn, length)
-	if err != nil {
+	if b.release, err = b.reserveRoom(ctx, b.host, b.conn, length); err != nil {
 		return err
 	}
-	defer release()
 	text, err := volumeXML(volumeSpec{Name: b.volume, Format: formatRaw, Capacity: length, Mode: sharedMode})
 	if err != nil {
 		return err
 	}
-	if err := conn.CreateVolume(ctx, text); err != nil {
-		// The name is nobody else's: what bears it is ours, even where the answer was lost. An existing one is left alone.
+	if err := b.conn.CreateVolume(ctx, text); err != nil {
+		// Where the answer was lost, what bears the name is ours; where it exists already, it is not.
 		b.made = !IsCode(err, CodeVolumeExists)
 		return err
 	}
 	b.made = true
-	return conn.Upload(ctx, b.volume, &progressReader{r: r, length: length, report: b.report}, length)
+	return b.conn.Upload(ctx, b.volume, r, length)
+}
+
+// Publish compares what is in the pool, and makes the marker.
+func (b *publication) Publish(ctx context.Context, result image.Result) error {
+	err := b.judged("publishing it", b.finish(ctx, Content{
+		SHA256: result.SHA256, Size: result.Bytes, Format: string(result.Format), VirtualSize: result.VirtualSize,
+	}))
+	if err == nil {
+		b.end()
+	}
+	return err
+}
+
+// Discard removes what Write made.
+func (b *publication) Discard(ctx context.Context) error {
+	b.end() // first: the daemon may still be writing
+	if !b.made {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, cleanupTime)
+	defer cancel()
+	if err := b.backend.DeleteVolume(ctx, b.volume); err != nil && !IsCode(err, CodeNoVolume) {
+		return fmt.Errorf("volume %s: %w", b.volume, err)
+	}
+	b.made = false
+	return nil
+}
+
+// end closes the connection and gives the room back.
+func (b *publication) end() {
+	if b.conn != nil {
+		b.conn.Close()
+		b.conn = nil
+	}
+	if b.release != nil {
+		b.release()
+		b.release = nil
+	}
+}
+
+// judged gives a sink's error the kind that the job's next attempt depends on; the provider's own error stays in its chain.
+func (b *publication) judged(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := translate(b.name, b.object, doing, err)
+	kind := image.Transient
+	switch e.Kind {
+	case provider.Capacity:
+		kind = image.Capacity
+	case provider.Permanent, provider.Unauthorized, provider.Conflict:
+		kind = image.Permanent
+	}
+	return &image.Error{Kind: kind, Message: e.Error(), Err: e}
 }
 
 // finish compares what is in the pool, and publishes it. A completed upload is not thrown away because a connection died: what is left to
@@ -162,23 +162,4 @@ func hollow(v VolumeInfo, c Content) string {
 		return "nothing of it is on the disk"
 	}
 	return ""
-}
-
-type progressReader struct {
-	r            io.Reader
-	length, done int64
-	report       func(percent int)
-}
-
-func (p *progressReader) Read(b []byte) (int, error) {
-	n, err := p.r.Read(b)
-	p.done += int64(n)
-	p.report(int(float64(p.done) / float64(p.length) * 100))
-	return n, err
-}
-
-// hashing sums up what was read.
-func hashing(r io.Reader) (io.Reader, func() string) {
-	sum := sha256.New()
-	return io.TeeReader(r, sum), func() string { return hex.EncodeToString(sum.Sum(nil)) }
 }

@@ -36,9 +36,12 @@ func (n Names) Base(entry, url, pin string) Source {
 	return Source{n.bases(entry) + hex.EncodeToString(sum[:16])}
 }
 
+// agentLayout changes when the same agent is to be put into a volume of another form.
+const agentLayout = "1"
+
 // Agent is the source of an agent for an architecture: the digest of its content, in hexadecimal.
 func (n Names) Agent(entry, arch, sha256hex string) Source {
-	sum := sha256.Sum256([]byte(sha256hex))
+	sum := sha256.Sum256([]byte(agentLayout + "\n" + sha256hex))
 	return Source{n.ours() + "agent-" + entry + "-" + arch + "-" + hex.EncodeToString(sum[:16])}
 }
 

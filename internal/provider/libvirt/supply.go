@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+
+	"github.com/egress-proxies/egress-proxies-operator/internal/cloudinit"
+	"github.com/egress-proxies/egress-proxies-operator/internal/image"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+)
+
+// findBase finds the published base, or has it fetched in the background.
+func (c *creation) findBase(ctx context.Context) (err error) {
+	source := image.Source{URL: c.image.URL, SHA256: c.image.SHA256, Format: image.Format(c.image.Format)}
+	opener := c.opener(c.image)
+	name := c.names.Base(c.entry.Name, source.URL, source.SHA256)
+	object := c.image.label
+	c.base, err = c.supplied(ctx, name, object, func(ctx context.Context, report func(done, total int64)) error {
+		_, err := opener.Fetch(ctx, source, c.publication(name, object), report)
+		return err
+	})
+	return err
+}
+
+// opener is how an image is fetched: one that a Proxy brought comes from the allowed hosts only, and from public addresses.
+func (p *Provider) opener(i imageSpec) *image.Opener {
+	opener := p.images
+	opener.MaxBytes = p.entry.MaxImageBytes
+	if i.untrusted {
+		opener.AllowHost = func(host string) error { return allowHost(p.entry.AllowURLImages, host) }
+		opener.DialControl = publicOnly
+	}
+	return &opener
+}
+
+// findAgent finds the published agent, or has it put there in the background.
+func (c *creation) findAgent(ctx context.Context) error {
+	if c.spec.Software != provider.SoftwareAgent {
+		return nil
+	}
+	if c.Provider.agent == nil {
+		return &provider.Error{Kind: provider.Permanent, Message: "this operator has no agent", Next: "install one that has, or use another software type"}
+	}
+	file, err := c.Provider.agent(c.image.Arch)
+	if err != nil {
+		return localFault("agent for "+c.image.Arch, err)
+	}
+	object := "agent " + file.Version + " for " + c.image.Arch
+	name := c.names.Agent(c.entry.Name, c.image.Arch, file.SHA256)
+	sink := c.publication(name, object)
+	c.agent, err = c.supplied(ctx, name, object, func(ctx context.Context, report func(done, total int64)) error {
+		err := publishAgent(ctx, sink, file, report)
+		if err == nil {
+			return nil
+		}
+		return errors.Join(err, sink.Discard(context.WithoutCancel(ctx)))
+	})
+	c.agentVersion = file.Version
+	return err
+}
+
+// publishAgent makes the agent's volume and puts it into the pool.
+func publishAgent(ctx context.Context, sink *publication, file AgentFile, report func(done, total int64)) error {
+	content, err := file.Read()
+	if err != nil {
+		return localFault(sink.object, err)
+	}
+	if sum := sha256.Sum256(content); hex.EncodeToString(sum[:]) != file.SHA256 {
+		return localFault(sink.object, errors.New("the agent's file changed while it was read"))
+	}
+	volume, err := cloudinit.AgentVolume(content)
+	if err != nil {
+		return localFault(sink.object, err)
+	}
+	info := image.Info{Format: image.Raw, VirtualSize: volume.Size()}
+	sum := sha256.New()
+	r := &progressReader{r: io.TeeReader(volume.Reader(), sum), total: volume.Size(), report: report}
+	if err := sink.Write(ctx, r, volume.Size(), info); err != nil {
+		return err
+	}
+	return sink.Publish(ctx, image.Result{Info: info, SHA256: hex.EncodeToString(sum.Sum(nil)), Bytes: volume.Size()})
+}
+
+type progressReader struct {
+	r           io.Reader
+	done, total int64
+	report      func(done, total int64)
+}
+
+func (p *progressReader) Read(b []byte) (int, error) {
+	n, err := p.r.Read(b)
+	p.done += int64(n)
+	p.report(p.done, p.total)
+	return n, err
+}
+
+// localFault is trouble with the operator's own files: it may pass.
+func localFault(object string, err error) *provider.Error {
+	return &provider.Error{
+		Kind: provider.Transient, Object: object, Message: bounded(err.Error()), Next: "check the operator's files and its disk", Err: err,
+	}
+}
+
+// findSupply looks for what is published of a source; ok is false where nothing usable is.
+func (c *creation) findSupply(ctx context.Context, s Source) (found supply, ok bool, err error) {
+	volumes, err := c.backend.Volumes(ctx)
+	if err != nil {
+		return supply{}, false, translate(c.name, "pool "+c.cfg.Pool, "listing the volumes", err)
+	}
+	found.Published, ok, err = FindPublished(volumes, s)
+	if err != nil {
+		return supply{}, false, c.unreadableMarker(err)
+	}
+	if !ok {
+		return supply{}, false, nil
+	}
+	found.path, err = c.verified(ctx, found.Published)
+	return found, found.path != "", err
+}
+
+func (c *creation) unreadableMarker(err error) *provider.Error {
+	e := &provider.Error{
+		Kind: provider.Permanent, Host: c.name, Object: "pool " + c.cfg.Pool, Message: err.Error(), Err: err,
+		Next: "remove this volume if nobody needs it (virsh vol-delete)",
+	}
+	if errors.Is(err, ErrNewer) {
+		e.Next = "use an operator of that version"
+	}
+	return e
+}
+
+// verified compares a published volume with its marker. One that differs is taken out of use, by its marker alone: guests may run on it.
+func (c *creation) verified(ctx context.Context, p Published) (path string, err error) {
+	info, err := c.backend.Volume(ctx, p.Volume)
+	if IsCode(err, CodeSystemError) {
+		_, err = c.refreshPool(ctx, c.backend) // its file is gone, perhaps, and the daemon does not know yet
+		if err == nil {
+			info, err = c.backend.Volume(ctx, p.Volume)
+		}
+	}
+	if err != nil && !IsCode(err, CodeNoVolume) {
+		return "", translate(c.name, "volume "+p.Volume, "looking at it", err)
+	}
+	if err == nil && hollow(info, p.Content) == "" {
+		return info.Path, nil
+	}
+	return "", c.deleteVolume(ctx, p.Marker)
+}
