@@ -27,27 +27,43 @@ func TestDialDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer mute.Close()
-	silent := &linktest.Peer{}
-	silent.Silent.Store(true)
+	asked := make(chan struct{}, 10)
+	silent := &linktest.Peer{OnCall: func(*linktest.PeerConn, linktest.Frame) bool {
+		asked <- struct{}{}
+		return true
+	}}
 	h := startHost(t, silent, nil)
 
 	noSSH := h.target
 	noSSH.Address = mute.Addr().String()
-	for stage, target := range map[string]Target{"SSH handshake": noSSH, "opening libvirt": h.target} {
-		t.Run(stage, func(t *testing.T) {
-			target.DialTimeout = 100 * time.Millisecond
-			_, err := Dial(t.Context(), target)
+	for _, c := range []struct {
+		stage   string
+		target  Target
+		reached func() // that stage
+	}{
+		{"SSH handshake", noSSH, func() {
+			if c, err := mute.Accept(); err == nil {
+				t.Cleanup(func() { c.Close() })
+				c.Read(make([]byte, 1)) //nolint:errcheck // the client speaks first, or has gone
+			}
+		}},
+		{"opening libvirt", h.target, func() { <-asked }},
+	} {
+		t.Run(c.stage, func(t *testing.T) {
+			c.target.DialTimeout = 2 * time.Second
+			go c.reached()
+			_, err := Dial(t.Context(), c.target)
 			var dialErr *DialError
-			if !errors.As(err, &dialErr) || !dialErr.Timeout() || dialErr.Stage != stage {
+			if !errors.As(err, &dialErr) || !dialErr.Timeout() || dialErr.Stage != c.stage {
 				t.Errorf("got %T %v", err, err)
 			}
 		})
-		t.Run(stage+", cancelled", func(t *testing.T) {
-			ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, context.Canceled)
-			defer cancel()
-			_, err := Dial(ctx, target)
+		t.Run(c.stage+", cancelled", func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() { c.reached(); cancel() }()
+			_, err := Dial(ctx, c.target)
 			var dialErr *DialError
-			if !errors.As(err, &dialErr) || dialErr.Timeout() || dialErr.Stage != stage {
+			if !errors.As(err, &dialErr) || dialErr.Timeout() || !errors.Is(err, context.Canceled) || dialErr.Stage != c.stage {
 				t.Errorf("got %T %v", err, err)
 			}
 		})

@@ -204,9 +204,12 @@ func TestStrayAnswers(t *testing.T) {
 		peer := &linktest.Peer{}
 		peer.OnStream = func(c *linktest.PeerConn, f linktest.Frame) {
 			f.Status, f.Payload = linktest.Error, linktest.ErrorPayload(uint32(libvirt.ErrSystemError), "No space left on device")
-			c.Send(f)
+			burst := f.Encode()
 			f.Status, f.Payload = linktest.OK, nil
-			c.Send(f, f)
+			for range 4 {
+				burst = append(burst, f.Encode()...)
+			}
+			c.SendRaw(burst)
 		}
 		l := mustPipe(t, Target{}, peer)
 		err := l.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, endless{}, 1<<30)

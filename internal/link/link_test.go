@@ -21,7 +21,9 @@ func TestDefaults(t *testing.T) {
 	for _, v := range []time.Duration{0, -time.Second} {
 		t.Run("L1: a keepalive interval of "+v.String()+" means the default", func(t *testing.T) {
 			h := startHost(t, &linktest.Peer{}, nil)
-			h.target.KeepaliveInterval, h.target.KeepaliveCount, h.target.DialTimeout, h.target.CallTimeout = v, int(v), v, v
+			h.target.KeepaliveInterval = v
+			mustWork(t, mustDial(t, h.target))
+			h.target.KeepaliveCount, h.target.DialTimeout, h.target.CallTimeout = int(v), v, v
 			mustWork(t, mustDial(t, h.target))
 			got := h.target.withDefaults()
 			if got.KeepaliveInterval != DefaultKeepaliveInterval || got.KeepaliveCount != DefaultKeepaliveCount ||
@@ -173,6 +175,7 @@ func TestCallers(t *testing.T) {
 }
 
 func TestInFlight(t *testing.T) {
+	const most = 4
 	t.Run("X3: at most 4 calls are in flight, and keepalives pass them", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			hold := newHold(procClose)
@@ -187,7 +190,7 @@ func TestInFlight(t *testing.T) {
 				})
 			}
 			synctest.Wait()
-			if got := len(hold.calls); got != MaxInFlight {
+			if got := len(hold.calls); got != most {
 				t.Errorf("%d calls reached the daemon, of which none is answered", got)
 			}
 			time.Sleep(time.Minute)
@@ -197,7 +200,7 @@ func TestInFlight(t *testing.T) {
 			for range 20 {
 				(<-hold.calls).answer()
 				synctest.Wait()
-				if got := len(hold.calls); got > MaxInFlight {
+				if got := len(hold.calls); got > most {
 					t.Errorf("%d calls at once", got)
 				}
 			}
@@ -218,12 +221,12 @@ func TestInFlight(t *testing.T) {
 				go stall(t.Context(), l) //nolint:errcheck // they end with the link
 			}
 			synctest.Wait()
-			if got := len(hold.calls); got != MaxInFlight {
+			if got := len(hold.calls); got != most {
 				t.Fatalf("%d calls reached the daemon", got)
 			}
 			(<-hold.calls).answer() // late, to nobody
 			synctest.Wait()
-			if got := len(hold.calls); got != MaxInFlight {
+			if got := len(hold.calls); got != most {
 				t.Errorf("%d calls wait at the daemon after a late answer", got)
 			}
 			if l.Err() != nil {
@@ -234,11 +237,11 @@ func TestInFlight(t *testing.T) {
 	t.Run("a link whose every call was given up dies", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := mustPipe(t, Target{CallTimeout: time.Minute}, &linktest.Peer{OnCall: newHold(procClose).onCall})
-			errs := make(chan error, MaxInFlight)
-			for range MaxInFlight {
+			errs := make(chan error, most)
+			for range most {
 				go func() { errs <- stall(t.Context(), l) }()
 			}
-			for range MaxInFlight {
+			for range most {
 				var dead *DeadError
 				if err := <-errs; !errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &dead) {
 					t.Errorf("got %v", err)
