@@ -1,4 +1,3 @@
-// Copyright The Egress Proxies Operator Authors.
 // SPDX-License-Identifier: Apache-2.0
 
 package link
