@@ -56,6 +56,8 @@ const (
 	ReasonDeleting = "Deleting"
 	// ReasonDeleteFailed: the instance could not be removed; the finalizer stays.
 	ReasonDeleteFailed = "DeleteFailed"
+	// ReasonAbandoned is the reason of the event that says what AnnotationAbandon left behind.
+	ReasonAbandoned = "Abandoned"
 
 	// The provider's error kinds, where no reason above says more.
 

@@ -17,6 +17,8 @@ type Health struct {
 	Message string
 	// Exit is the last exit seen.
 	Exit netip.Addr
+	// Last is the reason of the last verdict, whether or not it decided.
+	Last Reason
 	// Run counts the verdicts in a row that speak against the present state.
 	Run int
 }
@@ -24,6 +26,7 @@ type Health struct {
 // Next is the health after one more verdict. A proxy that was never healthy turns so with its first success; an open proxy turns
 // unhealthy at once, for it was seen to be one; ReflectorDown changes nothing but the words.
 func (h Health) Next(v Verdict, p Policy) Health {
+	h.Last = v.Reason
 	switch {
 	case v.Reason == ReflectorDown:
 		h.Reason, h.Message = v.Reason, v.Message
@@ -41,7 +44,7 @@ func (h Health) succeeded(v Verdict, p Policy) Health {
 	if h.Proven && !h.Healthy && h.Run < p.SuccessThreshold {
 		return h
 	}
-	return Health{Proven: true, Healthy: true, Reason: v.Reason, Message: v.Message, Exit: v.Exit}
+	return Health{Proven: true, Healthy: true, Reason: v.Reason, Message: v.Message, Exit: v.Exit, Last: v.Reason}
 }
 
 func (h Health) failed(v Verdict, p Policy) Health {
@@ -52,12 +55,13 @@ func (h Health) failed(v Verdict, p Policy) Health {
 		}
 	}
 	// While nothing has ever gone through, the proxy is unhealthy in words only: the first success must suffice.
-	return Health{Proven: h.Proven, Reason: v.Reason, Message: v.Message, Exit: h.Exit}
+	return Health{Proven: h.Proven, Reason: v.Reason, Message: v.Message, Exit: h.Exit, Last: v.Reason}
 }
 
-// tells says whether somebody who knows before has something to learn from after.
+// tells says whether somebody who knows before has something to learn from after. That credentials are refused is worth knowing before
+// it decides: they may have changed.
 func tells(before, after Health) bool {
-	return before.Proven != after.Proven || before.Healthy != after.Healthy || before.Reason != after.Reason || before.Exit != after.Exit
+	return before.Last != after.Last && after.Last == AuthFailed || before.Proven != after.Proven || before.Healthy != after.Healthy || before.Reason != after.Reason || before.Exit != after.Exit
 }
 
 // Delays while a proxy boots: from minBoot, growing with its age, up to maxBoot; after bootTime it is like any other that fails.

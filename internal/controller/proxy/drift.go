@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+)
+
+// drift shows each field in which the running instance is not what the spec asks for.
+func (r *Reconciler) drift(_ context.Context, p *pass) (bool, error) {
+	p.drifted(drifts(p.spec.Shape, p.pin(), p.instance)...)
+	return true, nil
+}
+
+// drifted adds to what the condition says of drift.
+func (p *pass) drifted(fields ...string) {
+	if p.drift = append(p.drift, fields...); len(p.drift) > 0 {
+		p.provisioned(metav1.ConditionTrue, v1alpha1.ReasonDrifted, fmt.Sprintf(
+			"%s runs, and differs from the spec until it is made anew: %s", p.instance.ProviderID, strings.Join(p.drift, "; ")))
+	}
+}
+
+// drifts lists each field in which an instance differs from what is wanted.
+func drifts(want provider.Shape, pin string, is provider.Instance) []string {
+	var all []string
+	differ := func(field string, have, want any) {
+		if have != want {
+			all = append(all, fmt.Sprintf("%s: have %v, want %v", field, have, want))
+		}
+	}
+	have := is.Shape
+	if pin != "" {
+		differ("placement.host", is.Host, pin)
+	}
+	differ("placement.image", describeImage(have.Image), describeImage(want.Image))
+	differ("placement.vcpus", have.VCPUs, want.VCPUs)
+	differ("placement.memoryMiB", have.MemoryMiB, want.MemoryMiB)
+	differ("placement.diskSizeGb", have.DiskSizeGiB, want.DiskSizeGiB)
+	differ("software.type", have.Software, want.Software)
+	differ("port", have.Port, want.Port)
+	if have.UserDataSHA256 != want.UserDataSHA256 {
+		all = append(all, "software.userDataSecretRef: its content changed")
+	}
+	return all
+}
+
+func describeImage(i provider.Image) string {
+	if i.URL != "" {
+		return i.URL + " (sha256 " + i.SHA256 + ")"
+	}
+	return i.Name
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+)
+
+// notes is what the controller remembers of Proxies. All of it may be lost at any time: it spares work, and decides nothing that is not
+// checked again.
+type notes struct {
+	mu  sync.Mutex
+	all map[types.UID]*note
+}
+
+type note struct {
+	name types.NamespacedName
+	// entry and host that hold the instance, or will.
+	entry, host string
+	// failures in a row, for the backoff.
+	failures int
+	// full hosts answered Capacity, and when.
+	full map[string]time.Time
+	// progressAt is when progress was last shown.
+	progressAt time.Time
+	// guestHas are the credentials that the running guest is known to take; zero while that is not known.
+	guestHas provider.Credentials
+}
+
+// of lets f read and change the note of a Proxy.
+func (n *notes) of(uid types.UID, f func(*note)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.all == nil {
+		n.all = map[types.UID]*note{}
+	}
+	known, ok := n.all[uid]
+	if !ok {
+		known = &note{}
+		n.all[uid] = known
+	}
+	f(known)
+}
+
+// drop forgets all Proxies that had that name.
+func (n *notes) drop(name types.NamespacedName) []types.UID {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var dropped []types.UID
+	for uid, known := range n.all {
+		if known.name == name {
+			dropped = append(dropped, uid)
+			delete(n.all, uid)
+		}
+	}
+	return dropped
+}
+
+// names of the Proxies of an entry; of the one with that UID where it is not empty.
+func (n *notes) names(entry string, uid types.UID) []types.NamespacedName {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if uid != "" {
+		if known, ok := n.all[uid]; ok {
+			return []types.NamespacedName{known.name}
+		}
+		return nil
+	}
+	var names []types.NamespacedName
+	for _, known := range n.all {
+		if known.entry == entry {
+			names = append(names, known.name)
+		}
+	}
+	return names
+}
+
+// placed counts the Proxies on each host of an entry. The caller holds the lock.
+func (n *notes) placed(entry string) map[string]int {
+	counts := map[string]int{}
+	for _, known := range n.all {
+		if known.entry == entry && known.host != "" {
+			counts[known.host]++
+		}
+	}
+	return counts
+}

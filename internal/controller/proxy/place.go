@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+)
+
+// fullFor is how long a host that answered Capacity is passed over where others would do.
+const fullFor = time.Minute
+
+// place chooses a host, and writes it before anything changes there.
+func (r *Reconciler) place(ctx context.Context, p *pass) (bool, error) {
+	if p.proxy.Status.Host != "" {
+		return true, nil
+	}
+	host, why := r.choose(p)
+	if host == "" {
+		p.provisioned(metav1.ConditionFalse, v1alpha1.ReasonPending, "no host of entry "+p.entry.Name+" can take the instance: "+why)
+		p.lookAgain(p.provisionDelay())
+		return false, nil
+	}
+	return true, r.writePlacement(ctx, p, host)
+}
+
+// choose picks a host and counts the Proxy there at once, so that several that are placed at the same time spread.
+func (r *Reconciler) choose(p *pass) (host, why string) {
+	hosts := slices.Clone(p.provider.Hosts())
+	d := demand{pin: p.pin(), memoryMiB: int64(p.spec.MemoryMiB), uid: string(p.proxy.UID), avoid: map[string]string{}}
+	r.notes.of(p.proxy.UID, func(n *note) {
+		for name, at := range n.full {
+			if p.now.Sub(at) < fullFor {
+				d.avoid[name] = "answered lately that it has no room"
+			}
+		}
+		placed := r.notes.placed(p.entry.Name)
+		for i := range hosts {
+			hosts[i].Instances = max(hosts[i].Instances, placed[hosts[i].Name])
+		}
+		if host, why = choose(d, hosts); host != "" {
+			n.host = host
+		}
+	})
+	return host, why
+}
+
+func (p *pass) pin() string {
+	if p.proxy.Spec.Placement == nil {
+		return ""
+	}
+	return p.proxy.Spec.Placement.Host
+}
+
+// writePlacement writes status.host, with the status as far as it is known, on the condition that nobody changed the Proxy since it was
+// read.
+func (r *Reconciler) writePlacement(ctx context.Context, p *pass, host string) error {
+	p.proxy.Status.Host = host
+	p.clearInstance()
+	p.provisioned(metav1.ConditionFalse, v1alpha1.ReasonCreating, "the instance is being made on host "+host)
+	p.summarise()
+	if err := r.patchStatus(ctx, p, client.MergeFromWithOptions(p.stored, client.MergeFromWithOptimisticLock{})); err != nil {
+		return err
+	}
+	p.spec.Host, p.placed = host, true
+	return nil
+}
+
+// clearInstance drops from the status what belonged to an instance that is no more.
+func (p *pass) clearInstance() {
+	s := &p.proxy.Status
+	s.ProviderID, s.IP, s.Endpoint, s.Image, s.AgentVersion = "", "", "", "", ""
+	s.Addresses, s.ExitIPs, s.Progress = nil, nil, 0
+}
+
+// moveOn leaves a host for another: the pinned one, or after Capacity any that has room. It does so only once the old host is confirmed
+// clean. moved is false where there is nowhere to go, or not yet.
+func (r *Reconciler) moveOn(ctx context.Context, p *pass) (moved bool, err error) {
+	host, _ := r.choose(p)
+	if host == "" || host == p.proxy.Status.Host {
+		r.notes.of(p.proxy.UID, func(n *note) { n.host = p.proxy.Status.Host })
+		return false, nil
+	}
+	clean, err := confirmClean(ctx, p.provider, p.ref())
+	if err != nil {
+		p.provisioned(metav1.ConditionFalse, reasonOf(err), "before moving to another host: "+err.Error())
+		p.lookAgain(r.retry(p.proxy.UID))
+		return false, nil
+	}
+	if !clean {
+		p.lookAgain(soon)
+		return false, nil
+	}
+	return true, r.writePlacement(ctx, p, host)
+}
+
+// confirmClean deletes what is left of an instance, and says whether the host confirmed that nothing is.
+func confirmClean(ctx context.Context, from provider.Provider, ref provider.InstanceRef) (bool, error) {
+	for range 2 {
+		err := from.Delete(ctx, ref)
+		if provider.IsNotFound(err) {
+			return true, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("host %s could not be cleaned: %w", ref.Host, err)
+		}
+	}
+	return false, nil
+}
+
+// reasonOf is the condition reason of a provider's error.
+func reasonOf(err error) string {
+	var e *provider.Error
+	if errors.As(err, &e) && e.Reason != "" {
+		return e.Reason
+	}
+	return provider.KindOf(err).String()
+}
