@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -181,12 +182,16 @@ func TestManyStalledFetchesLeaveNothing(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
-	for range 20 {
-		sink := &memory{hideReadError: true}
-		_, err := (&Opener{StallTimeout: 20 * time.Millisecond}).Fetch(t.Context(), pinned(url), sink, nil)
-		wantError(t, err, Transient, "the server sent nothing for 20ms")
-		sink.wrote(t, "write", "discard")
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			sink := &memory{hideReadError: true}
+			_, err := (&Opener{StallTimeout: time.Second}).Fetch(t.Context(), pinned(url), sink, nil)
+			wantError(t, err, Transient, "the server sent nothing for 1s")
+			sink.wrote(t, "write", "discard")
+		})
 	}
+	all.Wait()
 }
 
 func TestDiscardOutlivesTheFetchsContext(t *testing.T) {

@@ -142,7 +142,8 @@ func (m *Manager) Ensure(key Key, work Job) Status {
 	m.prune()
 	j := &job{status: Status{State: Queued, Attempts: attempts}}
 	m.jobs[key] = j
-	m.running.Go(func() { m.run(key, j, m.host(key.Host), work) })
+	host := m.host(key.Host)
+	m.running.Go(func() { m.run(key, j, host, work) })
 	return j.status
 }
 

@@ -179,14 +179,14 @@ func TestBodyThatBreaksOff(t *testing.T) {
 		}
 	})
 	t.Run("stalled", func(t *testing.T) {
-		_, _, err := readAll(t, &Opener{StallTimeout: 100 * time.Millisecond}, pinned(serve(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _, err := readAll(t, &Opener{StallTimeout: time.Second}, pinned(serve(t, func(w http.ResponseWriter, r *http.Request) {
 			half(w)
 			<-r.Context().Done()
 		})))
-		wantError(t, err, Transient, "after 1000 of 131072 bytes the server sent nothing for 100ms")
+		wantError(t, err, Transient, "after 1000 of 131072 bytes the server sent nothing for 1s")
 	})
 	t.Run("no answer", func(t *testing.T) {
-		_, _, err := readAll(t, &Opener{StallTimeout: 100 * time.Millisecond}, pinned(serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _, err := readAll(t, &Opener{StallTimeout: time.Second}, pinned(serve(t, func(_ http.ResponseWriter, r *http.Request) {
 			<-r.Context().Done()
 		})))
 		wantError(t, err, Transient, "timeout awaiting response headers")
