@@ -21,6 +21,9 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;create
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;create
+
 // DefaultNamespace holds the operator's own objects.
 const DefaultNamespace = "egress-proxies-system"
 

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cli is the commands of egress-proxies: their flags, and the wiring of what they run.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes.
+const (
+	// ExitOK: ended as asked, also by SIGINT or SIGTERM.
+	ExitOK = 0
+	// ExitFailed: could not do what was asked.
+	ExitFailed = 1
+	// ExitUsage: wrong flags, arguments or configuration.
+	ExitUsage = 2
+)
+
+const long = `Exit IPs as Kubernetes resources: each Proxy becomes a VM with its own exit on a KVM host that you own.
+
+Exit codes: 0 ended as asked; 1 could not do it; 2 wrong flags, arguments or configuration.`
+
+// usageError is a mistake of who called.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// streams are where a command writes to.
+type streams struct{ out, err io.Writer }
+
+// Run runs the command line args until it ends or ctx does, and returns the exit code.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newRoot(streams{stdout, stderr})
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return ExitOK
+	}
+	_, _ = fmt.Fprintln(stderr, "egress-proxies: "+err.Error())
+	var usage usageError
+	if errors.As(err, &usage) {
+		return ExitUsage
+	}
+	return ExitFailed
+}
+
+func newRoot(s streams) *cobra.Command {
+	root := &cobra.Command{
+		Use: "egress-proxies", Short: "Exit IPs as Kubernetes resources", Long: long,
+		Version: version(), SilenceErrors: true, SilenceUsage: true,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(s.out)
+	root.SetErr(s.err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+	})
+	root.AddCommand(newOperator(s), newReflector(s), newConfig(s), newVersion(s))
+	return root
+}
+
+// usageArgs makes a mistake in the arguments one of usage.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+		}
+		return nil
+	}
+}
+
+func newVersion(s streams) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: usageArgs(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintln(s.out, "egress-proxies", version())
+			return err
+		},
+	}
+}
+
+// isTerminal says whether people read along.
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// logFlags say how a command logs.
+type logFlags struct {
+	format string
+	level  slog.Level
+}
+
+func (f *logFlags) bind(flags *pflag.FlagSet) {
+	flags.StringVar(&f.format, "log-format", "auto", "`FORMAT` of the log: text, json, or auto (text on a terminal, json elsewhere)")
+	flags.TextVar(&f.level, "log-level", slog.LevelInfo, "least `LEVEL` that is logged: debug, info, warn or error")
+}
+
+// logger writes to w, and receives what the Kubernetes libraries log too.
+func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {
+	options := &slog.HandlerOptions{Level: f.level}
+	var handler slog.Handler
+	switch {
+	case f.format == "text", f.format == "auto" && isTerminal(w):
+		handler = slog.NewTextHandler(w, options)
+	case f.format == "json", f.format == "auto":
+		handler = slog.NewJSONHandler(w, options)
+	default:
+		return nil, usageError{fmt.Errorf("--log-format %q: use text, json or auto", f.format)}
+	}
+	ctrl.SetLogger(logr.FromSlogHandler(handler))
+	klog.SetSlogLogger(slog.New(handler))
+	return slog.New(handler), nil
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider/kvm2"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
+)
+
+// environment is what providers are made with, besides their entry.
+type environment struct {
+	cluster string
+	file    *config.File
+	agents  libvirt.AgentSource
+	log     *slog.Logger
+}
+
+// constructor makes the provider of one entry.
+type constructor func(environment, config.Entry) (provider.Provider, error)
+
+// constructors by the type of entry: the one place where a provider is added.
+var constructors = map[string]constructor{
+	kvm2.Type: func(env environment, entry config.Entry) (provider.Provider, error) {
+		reflectors, err := reflectorTargets(env.file)
+		if err != nil {
+			return nil, err
+		}
+		return kvm2.New(libvirt.Options{
+			Cluster: env.cluster, Entry: entry, Reflectors: reflectors, Agent: env.agents, Log: env.log.With("entry", entry.Name),
+		})
+	},
+}
+
+// makeProviders makes the provider of each entry of the file. Where one cannot be made, none is left.
+func makeProviders(env environment) (map[string]provider.Provider, error) {
+	made := map[string]provider.Provider{}
+	for _, entry := range env.file.Entries {
+		construct, ok := constructors[entry.Type]
+		if !ok {
+			closeProviders(made)
+			return nil, fmt.Errorf("entry %s: there is no provider of type %q; there are: %s", entry.Name, entry.Type,
+				strings.Join(slices.Sorted(maps.Keys(constructors)), ", "))
+		}
+		p, err := construct(env, entry)
+		if err != nil {
+			closeProviders(made)
+			return nil, fmt.Errorf("entry %s: %w", entry.Name, err)
+		}
+		made[entry.Name] = p
+	}
+	return made, nil
+}
+
+func closeProviders(all map[string]provider.Provider) {
+	for _, p := range all {
+		if closer, ok := p.(provider.Closer); ok {
+			closer.Close()
+		}
+	}
+}
+
+// reflectorTargets are the reflectors as host:port.
+func reflectorTargets(file *config.File) ([]string, error) {
+	ports := map[string]string{"http": "80", "https": "443"}
+	var targets []string
+	for _, reflector := range file.Reflectors {
+		u, err := url.Parse(reflector.URL)
+		if err != nil {
+			return nil, fmt.Errorf("a reflector is not a URL: %w", err)
+		}
+		port := u.Port()
+		if port == "" {
+			port = ports[u.Scheme]
+		}
+		targets = append(targets, net.JoinHostPort(u.Hostname(), port))
+	}
+	return targets, nil
+}
