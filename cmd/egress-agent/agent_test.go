@@ -34,7 +34,7 @@ func dial(t *testing.T, address string) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
 	return conn.(*net.TCPConn)
 }
 
@@ -45,14 +45,14 @@ func startEcho(t *testing.T, address string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { listener.Close() })
+	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			go func() { io.Copy(conn, conn); conn.Close() }()
+			go func() { _, _ = io.Copy(conn, conn); conn.Close() }()
 		}
 	}()
 	return listener.Addr().String()
@@ -68,7 +68,7 @@ var tunnels = map[string]func(ctx context.Context, conn net.Conn, username, pass
 
 func echoes(t *testing.T, tunnel net.Conn, text string) {
 	t.Helper()
-	io.WriteString(tunnel, text)
+	_, _ = io.WriteString(tunnel, text)
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(tunnel, got); err != nil || string(got) != text {
 		t.Errorf("got %q, %v", got, err)
@@ -79,7 +79,7 @@ func TestAgentServesBothProtocolsOnBothFamilies(t *testing.T) {
 	config := testConfig(t)
 	echo4, echo6 := startEcho(t, "127.0.0.1:0"), startEcho(t, "[::1]:0")
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "proxy headers: "+r.Header.Get("Proxy-Authorization"))
+		_, _ = io.WriteString(w, "proxy headers: "+r.Header.Get("Proxy-Authorization"))
 	}))
 	defer web.Close()
 	webHost := strings.TrimPrefix(web.URL, "http://")
@@ -122,14 +122,14 @@ func TestAgentServesBothProtocolsOnBothFamilies(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer answer.Body.Close()
-		if body, _ := io.ReadAll(answer.Body); answer.StatusCode != 200 || string(body) != "proxy headers: " {
+		if body, _ := io.ReadAll(answer.Body); answer.StatusCode != http.StatusOK || string(body) != "proxy headers: " {
 			t.Errorf("%s %q", answer.Status, body)
 		}
 	})
 	t.Run("no credentials", func(t *testing.T) {
 		conn := dial(t, address(config, "127.0.0.1"))
-		io.WriteString(conn, "CONNECT "+echo4+" HTTP/1.1\r\nHost: h\r\n\r\n")
-		if answer, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || answer.StatusCode != 407 {
+		_, _ = io.WriteString(conn, "CONNECT "+echo4+" HTTP/1.1\r\nHost: h\r\n\r\n")
+		if answer, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || answer.StatusCode != http.StatusProxyAuthRequired {
 			t.Errorf("%v, %v", answer, err)
 		}
 	})
@@ -164,7 +164,7 @@ func TestRotationOverlapsAndOutlivesRestarts(t *testing.T) {
 			conn := dial(t, address(config, "127.0.0.1"))
 			_, err := open(t.Context(), conn, username, password, echo)
 			answers[err == nil]++
-			conn.Close()
+			_ = conn.Close()
 		}
 		if len(answers) != 1 {
 			t.Error("HTTP and SOCKS5 differ")
@@ -236,7 +236,7 @@ func TestGracefulStop(t *testing.T) {
 			}
 			conns = append(conns, tunnel)
 		}
-		agent.command.Process.Signal(os.Interrupt)
+		_ = agent.command.Process.Signal(os.Interrupt)
 		eventually(t, "new connections are refused", func() bool {
 			conn, err := net.Dial("tcp", address(config, "127.0.0.1"))
 			if err == nil {

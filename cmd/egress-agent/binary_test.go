@@ -54,7 +54,7 @@ func TestBinaryIsSmallAndStatic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	for _, segment := range file.Progs {
 		if segment.Type == elf.PT_INTERP || segment.Type == elf.PT_DYNAMIC {
 			t.Errorf("the binary is dynamic: %v", segment.Type)

@@ -63,7 +63,7 @@ func freePort(t *testing.T) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
@@ -100,7 +100,7 @@ func startProcess(t *testing.T, path string, config agentapi.Config) *process {
 	waited := make(chan struct{})
 	go func() { p.ended <- p.command.Wait(); close(waited) }()
 	t.Cleanup(func() {
-		p.command.Process.Kill()
+		_ = p.command.Process.Kill()
 		<-waited
 	})
 	eventually(t, "the agent listens", func() bool {
@@ -148,7 +148,7 @@ func TestCommandLine(t *testing.T) {
 	good, bad := filepath.Join(dir, "good.json"), filepath.Join(dir, "bad.json")
 	config := testConfig(t)
 	writeConfig(t, good, config)
-	os.WriteFile(bad, []byte(`{"version":1,"listenPort":0,"controlKey":"","extra":1}`), 0o600)
+	_ = os.WriteFile(bad, []byte(`{"version":1,"listenPort":0,"controlKey":"","extra":1}`), 0o600)
 	for _, c := range []struct {
 		name string
 		args []string
@@ -178,7 +178,7 @@ func TestPortTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	config := testConfig(t)
 	config.ListenPort = listener.Addr().(*net.TCPAddr).Port
 	path := filepath.Join(t.TempDir(), "agent.json")

@@ -57,7 +57,7 @@ func TestConfigMistakes(t *testing.T) {
 	change := func(path, value string) string {
 		data, _ := testConfig().Marshal()
 		var tree map[string]any
-		json.Unmarshal(data, &tree)
+		_ = json.Unmarshal(data, &tree)
 		var parsed any
 		if err := json.Unmarshal([]byte(value), &parsed); err != nil {
 			t.Fatal(err)
@@ -168,7 +168,7 @@ func TestStore(t *testing.T) {
 		t.Errorf("left over: %v", entries)
 	}
 	for _, broken := range []string{"", "{", `{"version":9}`, `{"version":1,"configDigest":"x","credentials":[]}`} {
-		os.WriteFile(path+".state", []byte(broken), 0o600)
+		_ = os.WriteFile(path+".state", []byte(broken), 0o600)
 		if _, _, err := OpenStore(path, config); err == nil || !strings.Contains(err.Error(), "remove the file") {
 			t.Errorf("state %q: %v", broken, err)
 		}

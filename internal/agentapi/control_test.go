@@ -61,7 +61,7 @@ func startAgent(t *testing.T, key Key) *agentRig {
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	t.Cleanup(func() {
-		server.Shutdown(context.Background())
+		_ = server.Shutdown(context.Background())
 		if err := <-done; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
@@ -207,8 +207,8 @@ func rawStatus(t *testing.T, address string, config *tls.Config) (string, error)
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	if _, err := io.WriteString(conn, "GET /v1/status HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n"); err != nil {
 		return "", err
 	}
@@ -222,10 +222,10 @@ func TestClientSaysWhatIsWrong(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer listener.Close()
+		defer func() { _ = listener.Close() }()
 		go func() {
 			if conn, err := listener.Accept(); err == nil {
-				io.WriteString(conn, "SSH-2.0-OpenSSH\r\n")
+				_, _ = io.WriteString(conn, "SSH-2.0-OpenSSH\r\n")
 				conn.Close()
 			}
 		}()
@@ -270,7 +270,7 @@ func TestCertificatesDependOnTheKeyAlone(t *testing.T) {
 	if bytes.Equal(der(ServerTLS, testKey(1)), der(ClientTLS, testKey(1))) || bytes.Equal(der(ServerTLS, testKey(1)), der(ServerTLS, testKey(2))) {
 		t.Error("two sides, or two instances, have one certificate")
 	}
-	if NewKey() == NewKey() || NewKey().IsZero() {
+	if a, b := NewKey(), NewKey(); a == b || a.IsZero() {
 		t.Error("keys are not random")
 	}
 }

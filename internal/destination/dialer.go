@@ -36,7 +36,7 @@ type Dialer struct {
 	AttemptDelay time.Duration
 }
 
-// Dial connects to target, host:port. The error is a *Refusal when the policy
+// Dial connects to target, host:port. The error is a *RefusedError when the policy
 // allows none of the host's addresses.
 func (d *Dialer) Dial(ctx context.Context, target string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, orDefault(d.Timeout, DefaultTimeout))

@@ -218,9 +218,9 @@ func TestSystemDialer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer listener.Close()
+			defer func() { _ = listener.Close() }()
 			target := listener.Addr().String()
-			var refusal *Refusal
+			var refusal *RefusedError
 			if _, err := (&Dialer{Policy: mustPolicy(t, Rules{})}).Dial(t.Context(), target); !errors.As(err, &refusal) {
 				t.Errorf("without rules: %v", err)
 			}

@@ -23,19 +23,19 @@ type Rules struct {
 	Reflectors []string
 }
 
-// Refusal is the error for a destination that the policy refuses.
-type Refusal struct {
+// RefusedError is the error for a destination that the policy refuses.
+type RefusedError struct {
 	Addr netip.Addr
 	// Why is a few words: what kind of address it is.
 	Why string
 }
 
-func (r *Refusal) Error() string {
-	return fmt.Sprintf("destination %s is refused: %s; allow its network in the entry's destinations.allow if it shall be reached", r.Addr, r.Why)
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("destination %s is refused: %s; allow its network in the entry's destinations.allow if it shall be reached", e.Addr, e.Why)
 }
 
 // Failure is what clients are told (proxyproto.FailureOf).
-func (r *Refusal) Failure() proxyproto.Failure { return proxyproto.FailurePolicy }
+func (e *RefusedError) Failure() proxyproto.Failure { return proxyproto.FailurePolicy }
 
 // Policy answers for addresses. It is immutable.
 type Policy struct {
@@ -78,11 +78,11 @@ func (p *Policy) IsReflector(target string) bool {
 	return ok
 }
 
-// Check returns nil when addr may be connected to, or a *Refusal. own are the
+// Check returns nil when addr may be connected to, or a *RefusedError. own are the
 // addresses of this machine, which count as not public.
 func (p *Policy) Check(addr netip.Addr, own []netip.Addr) error {
 	original := addr
-	refuse := func(why string) error { return &Refusal{Addr: original, Why: why} }
+	refuse := func(why string) error { return &RefusedError{Addr: original, Why: why} }
 	if !addr.IsValid() {
 		return refuse("it is not an address")
 	}

@@ -43,7 +43,7 @@ func TestCheckDefault(t *testing.T) {
 		"93.184.215.14", "::ffff:93.184.215.14", "64:ff9b::93.184.215.14", "2606:2800::14",
 	} {
 		err := policy.Check(netip.MustParseAddr(addr), own)
-		var refusal *Refusal
+		var refusal *RefusedError
 		if !errors.As(err, &refusal) || refusal.Why == "" || proxyproto.FailureOf(err) != proxyproto.FailurePolicy {
 			t.Errorf("%s: %v", addr, err)
 		}

@@ -74,7 +74,7 @@ func handshake(conn net.Conn, username, password, target string) (net.Conn, erro
 	}
 	limited := &io.LimitedReader{R: conn, N: maxAnswerBytes}
 	reader := bufio.NewReader(limited)
-	answer, err := http.ReadResponse(reader, &http.Request{Method: http.MethodConnect})
+	answer, err := http.ReadResponse(reader, &http.Request{Method: http.MethodConnect}) //nolint:bodyclose // closing would read a refusal to its end; the connection ends it
 	if err != nil {
 		return nil, fmt.Errorf("CONNECT answer: %w", err)
 	}

@@ -23,7 +23,7 @@ func answering(t *testing.T, text string) net.Conn {
 		if _, err := http.ReadRequest(bufio.NewReader(server)); err != nil {
 			return
 		}
-		io.WriteString(server, text)
+		_, _ = io.WriteString(server, text)
 		server.Close()
 	}()
 	return client

@@ -39,7 +39,7 @@ func TestForward(t *testing.T) {
 		w.Header().Set("Connection", "X-Hop")
 		w.Header().Set("X-Hop", "secret of this hop")
 		w.WriteHeader(http.StatusTeapot)
-		io.WriteString(w, "answer")
+		_, _ = io.WriteString(w, "answer")
 	}))
 	defer origin.Close()
 	_, proxy := startServer(t, "127.0.0.1:0", Config{})
@@ -88,10 +88,10 @@ func TestForwardTellsTheDialerForWhom(t *testing.T) {
 func TestForwardStreamsWithoutDelay(t *testing.T) {
 	more := make(chan struct{})
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "first")
+		_, _ = io.WriteString(w, "first")
 		w.(http.Flusher).Flush()
 		<-more
-		io.WriteString(w, "second")
+		_, _ = io.WriteString(w, "second")
 	}))
 	defer origin.Close()
 	_, proxy := startServer(t, "127.0.0.1:0", Config{})
@@ -118,11 +118,11 @@ func TestForwardBoundsStalls(t *testing.T) {
 		case "/silent":
 			<-release
 		case "/stops":
-			io.WriteString(w, "half")
+			_, _ = io.WriteString(w, "half")
 			w.(http.Flusher).Flush()
 			<-release
 		default:
-			io.Copy(io.Discard, r.Body)
+			_, _ = io.Copy(io.Discard, r.Body)
 		}
 	}))
 	defer origin.Close()
@@ -134,7 +134,7 @@ func TestForwardBoundsStalls(t *testing.T) {
 			t.Fatal(err)
 		}
 		answer.Body.Close()
-		if answer.StatusCode != 504 {
+		if answer.StatusCode != http.StatusGatewayTimeout {
 			t.Errorf("answer %v", answer.Status)
 		}
 	})
@@ -150,14 +150,14 @@ func TestForwardBoundsStalls(t *testing.T) {
 	})
 	t.Run("a client that stops in its body", func(t *testing.T) {
 		conn := dial(t, proxy)
-		io.WriteString(conn, "POST "+origin.URL+"/ HTTP/1.1\r\nHost: h\r\n"+authorization+"Content-Length: 100\r\n\r\nhalf")
+		_, _ = io.WriteString(conn, "POST "+origin.URL+"/ HTTP/1.1\r\nHost: h\r\n"+authorization+"Content-Length: 100\r\n\r\nhalf")
 		if _, err := io.ReadAll(conn); isTimeout(err) {
 			t.Error("the connection is still open")
 		}
 	})
 	t.Run("an origin that takes longer than a stall in pieces is not cut", func(t *testing.T) {
 		answer, err := throughProxy(t, proxy).Post(origin.URL, "text/plain", &dripping{pieces: 6, pause: stall / 3})
-		if err != nil || answer.StatusCode != 200 {
+		if err != nil || answer.StatusCode != http.StatusOK {
 			t.Errorf("answer %v, %v", answer, err)
 		}
 	})
@@ -187,19 +187,19 @@ func TestForwardUpgrade(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 		line, _ := buffered.ReadString('\n')
-		io.WriteString(conn, "echo "+line)
+		_, _ = io.WriteString(conn, "echo "+line)
 	}))
 	defer origin.Close()
 	_, proxy := startServer(t, "127.0.0.1:0", Config{})
 	conn := dial(t, proxy)
 	reader := bufio.NewReader(conn)
 	answer := ask(t, conn, reader, "GET "+origin.URL+"/ HTTP/1.1\r\nHost: h\r\n"+authorization+"Connection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-	if answer.StatusCode != 101 {
+	if answer.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatal(answer.Status)
 	}
-	io.WriteString(conn, "hello\n")
+	_, _ = io.WriteString(conn, "hello\n")
 	if got, _ := reader.ReadString('\n'); got != "echo hello\n" {
 		t.Errorf("got %q", got)
 	}

@@ -59,7 +59,7 @@ func dial(t *testing.T, address string) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	return conn.(*net.TCPConn)
 }
 
@@ -70,7 +70,7 @@ func startOrigin(t *testing.T, address string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { listener.Close() })
+	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
 			conn, err := listener.Accept()
@@ -78,8 +78,8 @@ func startOrigin(t *testing.T, address string) string {
 				return
 			}
 			go func() {
-				io.WriteString(conn, "banner ")
-				io.Copy(conn, conn)
+				_, _ = io.WriteString(conn, "banner ")
+				_, _ = io.Copy(conn, conn)
 				conn.Close()
 			}()
 		}
@@ -118,8 +118,8 @@ func TestConnectThroughOwnClient(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			io.WriteString(tunnel, "hello")
-			tunnel.(interface{ CloseWrite() error }).CloseWrite()
+			_, _ = io.WriteString(tunnel, "hello")
+			_ = tunnel.(interface{ CloseWrite() error }).CloseWrite()
 			if got, err := io.ReadAll(tunnel); err != nil || string(got) != "banner hello" {
 				t.Errorf("got %q, %v", got, err)
 			}
@@ -133,8 +133,8 @@ func TestBytesBehindConnectReachTheOrigin(t *testing.T) {
 	conn := dial(t, proxy)
 	early := strings.Repeat("early bytes ", 2000)
 	go func() {
-		io.WriteString(conn, "CONNECT "+origin+" HTTP/1.1\r\nHost: elsewhere.example\r\n"+authorization+"\r\n"+early)
-		conn.CloseWrite()
+		_, _ = io.WriteString(conn, "CONNECT "+origin+" HTTP/1.1\r\nHost: elsewhere.example\r\n"+authorization+"\r\n"+early)
+		_ = conn.CloseWrite()
 	}()
 	got, err := io.ReadAll(conn)
 	if want := established + "banner " + early; err != nil || string(got) != want {
@@ -162,12 +162,12 @@ func TestCredentialsAreAlwaysRequired(t *testing.T) {
 				conn := dial(t, proxy)
 				reader := bufio.NewReader(conn)
 				answer := ask(t, conn, reader, request+"Host: h\r\n"+header+"\r\n")
-				io.Copy(io.Discard, answer.Body)
-				if answer.StatusCode != 407 || answer.Header.Get("Proxy-Authenticate") != `Basic realm="egress"` {
+				_, _ = io.Copy(io.Discard, answer.Body)
+				if answer.StatusCode != http.StatusProxyAuthRequired || answer.Header.Get("Proxy-Authenticate") != `Basic realm="egress"` {
 					t.Errorf("answer %v %v", answer.Status, answer.Header)
 				}
 				// Clients try again on the same connection.
-				if again := ask(t, conn, reader, request+"Host: h\r\n"+header+"\r\n"); again.StatusCode != 407 {
+				if again := ask(t, conn, reader, request+"Host: h\r\n"+header+"\r\n"); again.StatusCode != http.StatusProxyAuthRequired {
 					t.Errorf("second answer %v", again.Status)
 				}
 			})
@@ -186,13 +186,13 @@ func TestChallengeThenTunnelOnOneConnection(t *testing.T) {
 	conn := dial(t, proxy)
 	reader := bufio.NewReader(conn)
 	answer := ask(t, conn, reader, "CONNECT "+origin+" HTTP/1.1\r\nHost: h\r\n\r\n")
-	if io.Copy(io.Discard, answer.Body); answer.StatusCode != 407 {
+	if _, _ = io.Copy(io.Discard, answer.Body); answer.StatusCode != http.StatusProxyAuthRequired {
 		t.Fatal(answer.Status)
 	}
-	if answer = ask(t, conn, reader, "CONNECT "+origin+" HTTP/1.1\r\nHost: h\r\n"+authorization+"\r\n"); answer.StatusCode != 200 {
+	if answer = ask(t, conn, reader, "CONNECT "+origin+" HTTP/1.1\r\nHost: h\r\n"+authorization+"\r\n"); answer.StatusCode != http.StatusOK {
 		t.Fatal(answer.Status)
 	}
-	conn.CloseWrite()
+	_ = conn.CloseWrite()
 	if got, err := io.ReadAll(reader); err != nil || string(got) != "banner " {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -249,7 +249,7 @@ func TestRequestsThatCannotBe(t *testing.T) {
 		t.Run(line, func(t *testing.T) {
 			conn := dial(t, proxy)
 			answer := ask(t, conn, bufio.NewReader(conn), line+" HTTP/1.1\r\nHost: h\r\n"+authorization+"\r\n")
-			if answer.StatusCode != 400 {
+			if answer.StatusCode != http.StatusBadRequest {
 				t.Errorf("answer %v", answer.Status)
 			}
 		})
@@ -260,16 +260,18 @@ func TestHeaderBounds(t *testing.T) {
 	_, proxy := startServer(t, "127.0.0.1:0", Config{HeaderTimeout: 100 * time.Millisecond, MaxHeaderBytes: 4096, IdleTimeout: 100 * time.Millisecond})
 	t.Run("a header that drips in is cut off", func(t *testing.T) {
 		conn := dial(t, proxy)
-		io.WriteString(conn, "CONNECT example.org:443 HTTP/1.1\r\nX-")
+		_, _ = io.WriteString(conn, "CONNECT example.org:443 HTTP/1.1\r\nX-")
 		if _, err := io.ReadAll(conn); isTimeout(err) {
 			t.Error("the connection is still open")
 		}
 	})
 	t.Run("a header too large is refused", func(t *testing.T) {
 		conn := dial(t, proxy)
-		go io.WriteString(conn, "CONNECT example.org:443 HTTP/1.1\r\n"+strings.Repeat("X-Filler: "+strings.Repeat("x", 100)+"\r\n", 200))
+		go func() {
+			_, _ = io.WriteString(conn, "CONNECT example.org:443 HTTP/1.1\r\n"+strings.Repeat("X-Filler: "+strings.Repeat("x", 100)+"\r\n", 200))
+		}()
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil || answer.StatusCode != 431 {
+		if err != nil || answer.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 			t.Errorf("answer %v, %v", answer, err)
 		}
 	})
@@ -277,7 +279,7 @@ func TestHeaderBounds(t *testing.T) {
 		conn := dial(t, proxy)
 		reader := bufio.NewReader(conn)
 		answer := ask(t, conn, reader, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-		io.Copy(io.Discard, answer.Body)
+		_, _ = io.Copy(io.Discard, answer.Body)
 		if _, err := reader.ReadByte(); err != io.EOF {
 			t.Errorf("the idle connection: %v", err)
 		}
@@ -293,9 +295,9 @@ func TestClientThatHangsUpEndsTheDial(t *testing.T) {
 		return nil, ctx.Err()
 	}})
 	conn := dial(t, proxy)
-	io.WriteString(conn, "CONNECT 1.2.3.4:80 HTTP/1.1\r\nHost: h\r\n"+authorization+"\r\n")
+	_, _ = io.WriteString(conn, "CONNECT 1.2.3.4:80 HTTP/1.1\r\nHost: h\r\n"+authorization+"\r\n")
 	<-dialling
-	conn.Close()
+	_ = conn.Close()
 	select {
 	case <-ended:
 	case <-time.After(20 * time.Second):
@@ -314,7 +316,7 @@ func TestShutdownWaitsForTunnelsThenEndsThem(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
 	go func() { stopped <- server.Shutdown(ctx) }()
-	io.WriteString(tunnel, "still")
+	_, _ = io.WriteString(tunnel, "still")
 	got := make([]byte, len("banner still"))
 	if _, err := io.ReadFull(tunnel, got); err != nil || string(got) != "banner still" {
 		t.Errorf("while draining: %q, %v", got, err)

@@ -48,7 +48,7 @@ func hijack(w http.ResponseWriter) (net.Conn, []byte, error) {
 	}
 	var early []byte
 	if n := buffered.Reader.Buffered(); n > 0 {
-		peeked, err := buffered.Reader.Peek(n)
+		peeked, err := buffered.Peek(n)
 		if err != nil {
 			_ = conn.Close()
 			return nil, nil, err

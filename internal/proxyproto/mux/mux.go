@@ -103,7 +103,7 @@ func (m *Mux) Stats() Stats {
 // error when that fails for good.
 func (m *Mux) Serve() error {
 	defer m.sniffers.Wait()
-	defer m.Close()
+	defer func() { _ = m.Close() }()
 	var backoff time.Duration
 	for {
 		conn, err := m.inner.Accept()
@@ -196,7 +196,10 @@ func (m *Mux) sniff(conn net.Conn) (first byte, prefix []byte, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	return first, prefix, conn.SetReadDeadline(time.Time{})
+	// Fails only on a connection that has ended meanwhile; what it brought
+	// before still counts.
+	_ = conn.SetReadDeadline(time.Time{})
+	return first, prefix, nil
 }
 
 func (m *Mux) handOn(conn net.Conn, first byte, prefix []byte) {

@@ -2,10 +2,12 @@ package mux
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +29,7 @@ func serve(t *testing.T, inner net.Listener, config Config) *Mux {
 	done := make(chan error, 1)
 	go func() { done <- m.Serve() }()
 	t.Cleanup(func() {
-		m.Close()
+		_ = m.Close()
 		if err := <-done; err != nil {
 			t.Errorf("Serve: %v", err)
 		}
@@ -44,7 +46,7 @@ func label(l net.Listener, name string) {
 		}
 		buffer := make([]byte, 64)
 		n, _ := conn.Read(buffer)
-		io.WriteString(conn, name+":"+string(buffer[:n]))
+		_, _ = io.WriteString(conn, name+":"+string(buffer[:n]))
 		conn.Close()
 	}
 }
@@ -56,7 +58,7 @@ func dial(t *testing.T, address string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	return conn
 }
 
@@ -78,7 +80,7 @@ func TestRoutesByFirstByte(t *testing.T) {
 		"\x05\x01\x02": "socks5", "\x16\x03\x01": "tls", "GET /": "http", "\x00": "http", "\xff\xff": "http", "\x04": "http",
 	} {
 		conn := dial(t, address)
-		io.WriteString(conn, first)
+		_, _ = io.WriteString(conn, first)
 		got, err := io.ReadAll(conn)
 		if err != nil || string(got) != want+":"+first {
 			t.Errorf("%q: answer %q, %v; want %s with every byte", first, got, err, want)
@@ -91,6 +93,7 @@ func TestRoutesByFirstByte(t *testing.T) {
 type pipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
+	once   sync.Once
 }
 
 func (l *pipeListener) Accept() (net.Conn, error) {
@@ -102,22 +105,18 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 	}
 }
 func (l *pipeListener) Close() error {
-	select {
-	case <-l.closed:
-	default:
-		close(l.closed)
-	}
+	l.once.Do(func() { close(l.closed) })
 	return nil
 }
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
 func TestConnectionsThatAreNotTCPLoseNoByte(t *testing.T) {
-	inner := &pipeListener{make(chan net.Conn), make(chan struct{})}
+	inner := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	m := serve(t, inner, Config{})
 	client, served := net.Pipe()
 	defer client.Close()
 	inner.conns <- served
-	go io.WriteString(client, "GET")
+	go func() { _, _ = io.WriteString(client, "GET") }()
 	conn, err := m.HTTP().Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -129,22 +128,36 @@ func TestConnectionsThatAreNotTCPLoseNoByte(t *testing.T) {
 	}
 }
 
+// A client that sends and is gone at once has still sent.
+func TestShortLivedClientIsHandedOn(t *testing.T) {
+	m, address := start(t, Config{})
+	go label(m.HTTP(), "http")
+	for range 50 {
+		conn := dial(t, address)
+		_, _ = io.WriteString(conn, "x")
+		_ = conn.(*net.TCPConn).CloseWrite()
+		if got, err := io.ReadAll(conn); err != nil || string(got) != "http:x" {
+			t.Fatalf("got %q, %v", got, err)
+		}
+	}
+}
+
 func TestSilentClientIsClosedAfterTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner := &pipeListener{make(chan net.Conn), make(chan struct{})}
+		inner := &pipeListener{conns: make(chan net.Conn), closed: make(chan struct{})}
 		m := New(inner, Config{FirstByteTimeout: 7 * time.Second})
 		done := make(chan error, 1)
 		go func() { done <- m.Serve() }()
 		begin := time.Now()
 		client, served := net.Pipe()
 		inner.conns <- served
-		if _, err := client.Read(make([]byte, 1)); err != io.EOF {
+		if _, err := client.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 			t.Errorf("a silent client read %v", err)
 		}
 		if took := time.Since(begin); took != 7*time.Second {
 			t.Errorf("closed after %v", took)
 		}
-		m.Close()
+		_ = m.Close()
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -166,25 +179,25 @@ func TestBounds(t *testing.T) {
 	})
 	t.Run("a client too many gets 503, and the control channel still works", func(t *testing.T) {
 		m, address := start(t, Config{MaxConnections: 1})
-		io.WriteString(dial(t, address), "\x05")
+		_, _ = io.WriteString(dial(t, address), "\x05")
 		held, err := m.SOCKS5().Accept()
 		if err != nil {
 			t.Fatal(err)
 		}
 		extra := dial(t, address)
-		io.WriteString(extra, "G")
+		_, _ = io.WriteString(extra, "G")
 		answer, err := http.ReadResponse(bufio.NewReader(extra), nil)
-		if err != nil || answer.StatusCode != 503 {
+		if err != nil || answer.StatusCode != http.StatusServiceUnavailable {
 			t.Errorf("one HTTP client too many got %v, %v", answer, err)
 		}
 		socks := dial(t, address)
-		io.WriteString(socks, "\x05")
+		_, _ = io.WriteString(socks, "\x05")
 		if n, err := socks.Read(make([]byte, 1)); err == nil {
 			t.Errorf("one SOCKS5 client too many read %d bytes", n)
 		}
 		go label(m.TLS(), "tls")
 		control := dial(t, address)
-		io.WriteString(control, "\x16")
+		_, _ = io.WriteString(control, "\x16")
 		if got, err := io.ReadAll(control); err != nil || string(got) != "tls:\x16" {
 			t.Errorf("the control channel got %q, %v", got, err)
 		}
@@ -203,9 +216,9 @@ func isTimeout(err error) bool {
 func TestCloseEndsEverythingThatWaits(t *testing.T) {
 	m, address := start(t, Config{FirstByteTimeout: time.Hour})
 	silent, unaccepted := dial(t, address), dial(t, address)
-	io.WriteString(unaccepted, "GET")
+	_, _ = io.WriteString(unaccepted, "GET")
 	eventually(t, "both have arrived", func() bool { s := m.Stats(); return s.Pending == 1 && s.Open == 1 })
-	m.Close()
+	_ = m.Close()
 	for _, conn := range []net.Conn{silent, unaccepted} {
 		if _, err := conn.Read(make([]byte, 1)); err == nil || isTimeout(err) {
 			t.Errorf("after Close a waiting client read %v", err)
@@ -242,26 +255,40 @@ func TestAcceptGoesOnAfterTemporaryErrors(t *testing.T) {
 	m := serve(t, &failingListener{inner, 3}, Config{})
 	go label(m.HTTP(), "http")
 	conn := dial(t, inner.Addr().String())
-	io.WriteString(conn, "x")
+	_, _ = io.WriteString(conn, "x")
 	if got, _ := io.ReadAll(conn); string(got) != "http:x" {
 		t.Errorf("got %q", got)
 	}
 }
 
-// FuzzFirstBytes: whatever comes, it reaches exactly one listener whole.
+// bytesConn is a client that sent some bytes and ended.
+type bytesConn struct {
+	net.Conn
+	*bytes.Reader
+}
+
+func (c bytesConn) Read(p []byte) (int, error)      { return c.Reader.Read(p) }
+func (c bytesConn) SetReadDeadline(time.Time) error { return nil }
+
+// FuzzFirstBytes: whatever comes, it goes to the listener of its first byte,
+// whole.
 func FuzzFirstBytes(f *testing.F) {
-	for _, seed := range []string{"\x05\x01\x02", "\x16\x03\x01\x02", "GET / HTTP/1.1\r\n", "\x00"} {
+	for _, seed := range []string{"\x05\x01\x02", "\x16\x03\x01\x02", "GET / HTTP/1.1\r\n", "\x00", ""} {
 		f.Add([]byte(seed))
 	}
+	m := New(&pipeListener{closed: make(chan struct{})}, Config{})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if len(data) == 0 || len(data) > 1<<12 {
+		conn := bytesConn{Reader: bytes.NewReader(data)}
+		first, prefix, err := m.sniff(conn)
+		if len(data) == 0 {
+			if err == nil {
+				t.Error("a first byte came from nothing")
+			}
 			return
 		}
-		inner := &pipeListener{make(chan net.Conn), make(chan struct{})}
-		m := serve(t, inner, Config{})
-		client, served := net.Pipe()
-		inner.conns <- served
-		go func() { client.Write(data); client.Close() }()
+		if err != nil {
+			t.Fatal(err)
+		}
 		want := m.http
 		switch data[0] {
 		case 0x05:
@@ -269,12 +296,10 @@ func FuzzFirstBytes(f *testing.F) {
 		case 0x16:
 			want = m.tls
 		}
-		conn, err := want.Accept()
-		if err != nil {
-			t.Fatal(err)
+		if target, _, _ := m.route(first); target != want {
+			t.Errorf("%q goes to another listener", data)
 		}
-		defer conn.Close()
-		if got, err := io.ReadAll(conn); err != nil || string(got) != string(data) {
+		if got, err := io.ReadAll(&Conn{Conn: conn, prefix: prefix}); err != nil || !bytes.Equal(got, data) {
 			t.Errorf("sent %q, got %q, %v", data, got, err)
 		}
 	})

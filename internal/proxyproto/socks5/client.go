@@ -58,7 +58,8 @@ func handshake(conn net.Conn, username, password string, request []byte) error {
 	if err := exchange(conn, []byte{version, 1, methodUserPass}, version, methodUserPass, ErrNoPasswordMethod); err != nil {
 		return err
 	}
-	message := []byte{authVersion, byte(len(username))}
+	message := make([]byte, 0, 3+len(username)+len(password))
+	message = append(message, authVersion, byte(len(username)))
 	message = append(message, username...)
 	message = append(message, byte(len(password)))
 	message = append(message, password...)

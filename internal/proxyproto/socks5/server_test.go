@@ -55,7 +55,7 @@ func dial(t *testing.T, address string) *net.TCPConn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	return conn.(*net.TCPConn)
 }
 
@@ -66,7 +66,7 @@ func startOrigin(t *testing.T, address string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { listener.Close() })
+	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
 			conn, err := listener.Accept()
@@ -74,8 +74,8 @@ func startOrigin(t *testing.T, address string) string {
 				return
 			}
 			go func() {
-				io.WriteString(conn, "banner ")
-				io.Copy(conn, conn)
+				_, _ = io.WriteString(conn, "banner ")
+				_, _ = io.Copy(conn, conn)
 				conn.Close()
 			}()
 		}
@@ -91,8 +91,8 @@ func TestTunnelThroughOwnClient(t *testing.T) {
 			if err := Handshake(t.Context(), conn, username, password, origin); err != nil {
 				t.Fatal(err)
 			}
-			io.WriteString(conn, "hello")
-			conn.CloseWrite()
+			_, _ = io.WriteString(conn, "hello")
+			_ = conn.CloseWrite()
 			if got, err := io.ReadAll(conn); err != nil || string(got) != "banner hello" {
 				t.Errorf("got %q, %v", got, err)
 			}
@@ -133,8 +133,8 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			conn := dial(t, address)
-			io.WriteString(conn, c.sent)
-			conn.CloseWrite()
+			_, _ = io.WriteString(conn, c.sent)
+			_ = conn.CloseWrite()
 			got := make([]byte, len(c.answer))
 			if _, err := io.ReadFull(conn, got); err != nil || string(got) != c.answer {
 				t.Errorf("answer %x, %v; want %x", got, err, c.answer)
@@ -187,9 +187,9 @@ func TestClientThatHangsUpEndsTheDial(t *testing.T) {
 		return nil, ctx.Err()
 	}})
 	conn := dial(t, address)
-	go Handshake(t.Context(), conn, username, password, "1.2.3.4:80")
+	go func() { _ = Handshake(t.Context(), conn, username, password, "1.2.3.4:80") }()
 	<-dialling
-	conn.Close()
+	_ = conn.Close()
 	select {
 	case <-ended:
 	case <-time.After(20 * time.Second):
@@ -215,12 +215,12 @@ func TestBytesSentEarlyReachTheOrigin(t *testing.T) {
 			if when == "with the request" {
 				message += "early"
 			}
-			io.WriteString(conn, message)
+			_, _ = io.WriteString(conn, message)
 			if when == "while dialling" {
-				io.ReadFull(conn, make([]byte, 4))
-				io.WriteString(conn, "early")
+				_, _ = io.ReadFull(conn, make([]byte, 4))
+				_, _ = io.WriteString(conn, "early")
 			}
-			conn.CloseWrite()
+			_ = conn.CloseWrite()
 			select {
 			case <-held:
 			default:
@@ -239,7 +239,7 @@ func TestSlowHandshakeIsBounded(t *testing.T) {
 	for name, sent := range map[string]string{"nothing": "", "half a greeting": "\x05", "half the credentials": "\x05\x01\x02\x01\x04us"} {
 		t.Run(name, func(t *testing.T) {
 			conn := dial(t, address)
-			io.WriteString(conn, sent)
+			_, _ = io.WriteString(conn, sent)
 			if _, err := io.Copy(io.Discard, conn); isTimeout(err) {
 				t.Error("the connection is still open")
 			}
@@ -274,7 +274,7 @@ func TestShutdownWaitsForTunnelsThenEndsThem(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	io.WriteString(conn, "still")
+	_, _ = io.WriteString(conn, "still")
 	got := make([]byte, len("banner still"))
 	if _, err := io.ReadFull(conn, got); err != nil || string(got) != "banner still" {
 		t.Errorf("while draining: %q, %v", got, err)

@@ -40,7 +40,7 @@ func TestReadRequest(t *testing.T) {
 				t.Errorf("target %q, %v; want %q", target, err, c.target)
 			case c.code > 0 && (!isAnswer || int(answer.code) != c.code):
 				t.Errorf("error %v, want reply %d", err, c.code)
-			case c.code < 0 && (err == nil || isAnswer || err == io.EOF):
+			case c.code < 0 && (err == nil || isAnswer || errors.Is(err, io.EOF)):
 				t.Errorf("error %v, want a broken connection", err)
 			}
 		})

@@ -1,6 +1,7 @@
 package splice
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -20,7 +21,7 @@ func (t *Tunneler) copy(s *session, dst, src net.Conn) (int64, error) {
 	m.fillFunc, m.drainFunc = m.fill, m.drain
 	defer m.release()
 	moved, err := m.run()
-	if err == errNoSplice {
+	if errors.Is(err, errNoSplice) {
 		n, err := t.copyBuffered(s, dst, src)
 		return moved + n, err
 	}
@@ -86,10 +87,10 @@ func (m *mover) fill(fd uintptr) (done bool) {
 	}
 	n, err := splice(int(fd), m.pipe.w)
 	switch {
-	case err == unix.EAGAIN:
+	case errors.Is(err, unix.EAGAIN):
 		m.release()
 		return false
-	case err == unix.EINVAL || err == unix.ENOSYS || err == unix.EPERM:
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
 		m.release()
 		m.err = errNoSplice
 	case err != nil:
@@ -106,7 +107,7 @@ func (m *mover) fill(fd uintptr) (done bool) {
 func (m *mover) drain(fd uintptr) (done bool) {
 	for m.pending > 0 {
 		n, err := splice(m.pipe.r, int(fd))
-		if err == unix.EAGAIN {
+		if errors.Is(err, unix.EAGAIN) {
 			return false
 		}
 		if err != nil {
@@ -140,7 +141,7 @@ func (m *mover) release() {
 func splice(from, to int) (int, error) {
 	for {
 		n, err := unix.Splice(from, nil, to, nil, maxSplice, unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
-		if err == unix.EINTR {
+		if errors.Is(err, unix.EINTR) {
 			continue
 		}
 		return int(n), err

@@ -38,12 +38,12 @@ func TestIdleTunnelHasTwoDescriptors(t *testing.T) {
 	before := openDescriptors(t)
 	var rigs []*rig
 	for range tunnels {
-		r := newRig(t, ctx, &tunneler, "127.0.0.1:0", plain, nil)
+		r := newRig(ctx, t, &tunneler, "127.0.0.1:0", plain, nil)
 		// Both directions have moved something: no tunnel is merely new.
 		write(t, r.client, "ping")
-		io.ReadFull(r.origin, make([]byte, 4))
+		_, _ = io.ReadFull(r.origin, make([]byte, 4))
 		write(t, r.origin, "pong")
-		io.ReadFull(r.client, make([]byte, 4))
+		_, _ = io.ReadFull(r.client, make([]byte, 4))
 		rigs = append(rigs, r)
 	}
 	// The test's own ends are two more for each tunnel.
@@ -52,8 +52,8 @@ func TestIdleTunnelHasTwoDescriptors(t *testing.T) {
 	cancel()
 	for _, r := range rigs {
 		r.wait(t)
-		r.client.Close()
-		r.origin.Close()
+		_ = r.client.Close()
+		_ = r.origin.Close()
 	}
 	eventually(t, "no descriptor is left", func() bool { return openDescriptors(t) == before })
 }
@@ -62,14 +62,14 @@ func TestPipesAreReusedAndBounded(t *testing.T) {
 	var tunneler Tunneler
 	before := openDescriptors(t)
 	for range 20 {
-		r := newRig(t, t.Context(), &tunneler, "127.0.0.1:0", plain, nil)
+		r := newRig(t.Context(), t, &tunneler, "127.0.0.1:0", plain, nil)
 		write(t, r.client, "x")
-		r.client.CloseWrite()
+		_ = r.client.CloseWrite()
 		readAll(t, r.origin)
-		r.origin.Close()
+		_ = r.origin.Close()
 		readAll(t, r.client)
 		r.wait(t)
-		r.client.Close()
+		_ = r.client.Close()
 	}
 	if pipes := (openDescriptors(t) - before) / 2; pipes > 2 {
 		t.Errorf("%d pipes are kept after tunnels that ran one at a time", pipes)
@@ -85,14 +85,14 @@ func TestPipeOfBrokenTunnelIsNotReused(t *testing.T) {
 	var tunneler Tunneler
 	defer tunneler.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	r := newRig(t, ctx, &tunneler, "127.0.0.1:0", plain, nil)
+	r := newRig(ctx, t, &tunneler, "127.0.0.1:0", plain, nil)
 	secret := make([]byte, 1<<20)
 	for i := range secret {
 		secret[i] = 's'
 	}
 	// Nobody reads at the origin: it goes on until everything is full, a
 	// pipe included.
-	r.client.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
+	_ = r.client.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
 	for {
 		if _, err := r.client.Write(secret); err != nil {
 			break
@@ -101,19 +101,19 @@ func TestPipeOfBrokenTunnelIsNotReused(t *testing.T) {
 	cancel()
 	r.wait(t)
 
-	next := newRig(t, t.Context(), &tunneler, "127.0.0.1:0", plain, nil)
+	next := newRig(t.Context(), t, &tunneler, "127.0.0.1:0", plain, nil)
 	write(t, next.client, "mine")
-	next.client.CloseWrite()
+	_ = next.client.CloseWrite()
 	if got := readAll(t, next.origin); got != "mine" {
 		t.Errorf("the next tunnel carried %d bytes of another one", len(got)-4)
 	}
-	next.origin.Close()
+	_ = next.origin.Close()
 	next.wait(t)
 }
 
 func TestOutOfDescriptorsBytesAreCopied(t *testing.T) {
 	tunneler := Tunneler{MaxIdlePipes: -1}
-	r := newRig(t, t.Context(), &tunneler, "127.0.0.1:0", plain, nil)
+	r := newRig(t.Context(), t, &tunneler, "127.0.0.1:0", plain, nil)
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		t.Fatal(err)
@@ -122,13 +122,13 @@ func TestOutOfDescriptorsBytesAreCopied(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 3, Max: limit.Max}); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)
+	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &limit) }()
 	write(t, r.client, "through buffers")
-	r.client.CloseWrite()
+	_ = r.client.CloseWrite()
 	if got := readAll(t, r.origin); got != "through buffers" {
 		t.Errorf("the origin got %q", got)
 	}
-	r.origin.Close()
+	_ = r.origin.Close()
 	if res := r.wait(t); res.err != nil {
 		t.Error(res.err)
 	}

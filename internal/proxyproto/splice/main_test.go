@@ -20,7 +20,7 @@ func tcpPair(t testing.TB, address string) (dialled, accepted *net.TCPConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	conn, err := net.Dial("tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -30,9 +30,9 @@ func tcpPair(t testing.TB, address string) (dialled, accepted *net.TCPConn) {
 		t.Fatal(err)
 	}
 	dialled, accepted = conn.(*net.TCPConn), other.(*net.TCPConn)
-	t.Cleanup(func() { dialled.Close(); accepted.Close() })
+	t.Cleanup(func() { _ = dialled.Close(); _ = accepted.Close() })
 	deadline := time.Now().Add(30 * time.Second)
-	dialled.SetDeadline(deadline)
+	_ = dialled.SetDeadline(deadline)
 	return dialled, accepted
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,7 +80,7 @@ func (t *Tunneler) Tunnel(ctx context.Context, client, upstream net.Conn, fromCl
 	down.Go(func() {
 		counts.Down = t.direction(session, clientInner, upstreamInner, upstreamPrefix)
 	})
-	prefix := append(fromClient[:len(fromClient):len(fromClient)], clientPrefix...)
+	prefix := slices.Concat(fromClient, clientPrefix)
 	counts.Up = t.direction(session, upstreamInner, clientInner, prefix)
 	down.Wait()
 	return counts, session.err()
@@ -129,7 +130,7 @@ func (t *Tunneler) copyBuffered(s *session, dst, src net.Conn) (int64, error) {
 			}
 			s.touch()
 		}
-		if readErr == io.EOF {
+		if errors.Is(readErr, io.EOF) {
 			return moved, nil
 		}
 		if readErr != nil {

@@ -25,7 +25,7 @@ func (o opaque) SetLinger(seconds int) error { return o.Conn.(*net.TCPConn).SetL
 func plain(conn net.Conn) net.Conn  { return conn }
 func hidden(conn net.Conn) net.Conn { return opaque{conn} }
 
-func newRig(t testing.TB, ctx context.Context, tunneler *Tunneler, address string, wrap func(net.Conn) net.Conn, early []byte) *rig {
+func newRig(ctx context.Context, t testing.TB, tunneler *Tunneler, address string, wrap func(net.Conn) net.Conn, early []byte) *rig {
 	t.Helper()
 	client, clientSide := tcpPair(t, address)
 	origin, originSide := tcpPair(t, address)
@@ -66,14 +66,14 @@ func TestHalfCloseByClient(t *testing.T) {
 	forEachWay(t, func(t *testing.T, address string, wrap func(net.Conn) net.Conn) {
 		var tunneler Tunneler
 		defer tunneler.Close()
-		r := newRig(t, t.Context(), &tunneler, address, wrap, []byte("early "))
+		r := newRig(t.Context(), t, &tunneler, address, wrap, []byte("early "))
 		write(t, r.client, "request")
-		r.client.CloseWrite()
+		_ = r.client.CloseWrite()
 		if got := readAll(t, r.origin); got != "early request" {
 			t.Errorf("the origin got %q", got)
 		}
 		write(t, r.origin, "answer after the client's end")
-		r.origin.CloseWrite()
+		_ = r.origin.CloseWrite()
 		if got := readAll(t, r.client); got != "answer after the client's end" {
 			t.Errorf("the client got %q", got)
 		}
@@ -87,14 +87,14 @@ func TestHalfCloseByOrigin(t *testing.T) {
 	forEachWay(t, func(t *testing.T, address string, wrap func(net.Conn) net.Conn) {
 		var tunneler Tunneler
 		defer tunneler.Close()
-		r := newRig(t, t.Context(), &tunneler, address, wrap, nil)
+		r := newRig(t.Context(), t, &tunneler, address, wrap, nil)
 		write(t, r.origin, "banner")
-		r.origin.CloseWrite()
+		_ = r.origin.CloseWrite()
 		if got := readAll(t, r.client); got != "banner" {
 			t.Errorf("the client got %q", got)
 		}
 		write(t, r.client, "still talking")
-		r.client.CloseWrite()
+		_ = r.client.CloseWrite()
 		if got := readAll(t, r.origin); got != "still talking" {
 			t.Errorf("the origin got %q", got)
 		}
@@ -109,7 +109,7 @@ func TestBigTransferBothWaysAtOnce(t *testing.T) {
 	forEachWay(t, func(t *testing.T, address string, wrap func(net.Conn) net.Conn) {
 		var tunneler Tunneler
 		defer tunneler.Close()
-		r := newRig(t, t.Context(), &tunneler, address, wrap, nil)
+		r := newRig(t.Context(), t, &tunneler, address, wrap, nil)
 		var wg sync.WaitGroup
 		for seed, ends := range [][2]*net.TCPConn{{r.client, r.origin}, {r.origin, r.client}} {
 			sent, received := sha256.New(), sha256.New()
@@ -120,7 +120,7 @@ func TestBigTransferBothWaysAtOnce(t *testing.T) {
 				if _, err := io.CopyN(io.MultiWriter(ends[0], sent), source, size); err != nil {
 					t.Error(err)
 				}
-				ends[0].CloseWrite()
+				_ = ends[0].CloseWrite()
 			})
 			one.Go(func() {
 				var err error
@@ -151,11 +151,11 @@ func TestResetIsPassedOn(t *testing.T) {
 	forEachWay(t, func(t *testing.T, address string, wrap func(net.Conn) net.Conn) {
 		var tunneler Tunneler
 		defer tunneler.Close()
-		r := newRig(t, t.Context(), &tunneler, address, wrap, nil)
+		r := newRig(t.Context(), t, &tunneler, address, wrap, nil)
 		write(t, r.origin, "half an ans")
-		io.ReadFull(r.client, make([]byte, 11))
-		r.origin.SetLinger(0)
-		r.origin.Close()
+		_, _ = io.ReadFull(r.client, make([]byte, 11))
+		_ = r.origin.SetLinger(0)
+		_ = r.origin.Close()
 		if _, err := r.client.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("the client read %v: a torn stream looks like a whole one", err)
 		}
@@ -171,9 +171,9 @@ func TestContextEndsTunnel(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		var tunneler Tunneler
 		defer tunneler.Close()
-		r := newRig(t, ctx, &tunneler, address, wrap, nil)
+		r := newRig(ctx, t, &tunneler, address, wrap, nil)
 		write(t, r.client, "x")
-		io.ReadFull(r.origin, make([]byte, 1))
+		_, _ = io.ReadFull(r.origin, make([]byte, 1))
 		cancel(cause)
 		if res := r.wait(t); !errors.Is(res.err, cause) {
 			t.Errorf("the tunnel ended with %v", res.err)
@@ -204,12 +204,12 @@ func TestUnwrapGivesPrefixesInOrder(t *testing.T) {
 		done <- err
 	}()
 	write(t, client, "four")
-	client.CloseWrite()
+	_ = client.CloseWrite()
 	if got := readAll(t, origin); got != "one two three four" {
 		t.Errorf("the origin got %q", got)
 	}
 	write(t, origin, "client")
-	origin.Close()
+	_ = origin.Close()
 	if got := readAll(t, client); got != "hello client" {
 		t.Errorf("the client got %q", got)
 	}
@@ -231,7 +231,7 @@ func TestIdleTimeout(t *testing.T) {
 		}()
 		for range 5 {
 			time.Sleep(50 * time.Second)
-			go client.Write([]byte("x"))
+			go func() { _, _ = client.Write([]byte("x")) }()
 			if _, err := origin.Read(make([]byte, 1)); err != nil {
 				t.Fatalf("a busy tunnel was ended: %v", err)
 			}

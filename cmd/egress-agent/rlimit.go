@@ -1,4 +1,4 @@
-//go:build unix
+//go:build linux || darwin
 
 package main
 
@@ -10,5 +10,5 @@ func descriptorLimit() (uint64, bool) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return 0, false
 	}
-	return uint64(limit.Cur), true
+	return limit.Cur, true
 }
