@@ -31,6 +31,9 @@ type Proxy struct {
 	credentials *agentapi.Credentials
 	broken      atomic.Bool
 	stop        func()
+
+	mu       sync.Mutex
+	upstream []net.Conn
 }
 
 // NewProxy serves on listen, an IP:port (port 0 chooses one), until Close or the end of the test.
@@ -47,7 +50,13 @@ func NewProxy(t testing.TB, listen, username, password string) *Proxy {
 		if p.broken.Load() {
 			return nil, &net.DNSError{Err: "egress is cut", Name: request.Target}
 		}
-		return dialer.DialContext(ctx, "tcp", request.Target)
+		conn, err := dialer.DialContext(ctx, "tcp", request.Target)
+		if err == nil {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.upstream = append(p.upstream, conn)
+		}
+		return conn, err
 	}
 	tunneler := &splice.Tunneler{IdleTimeout: time.Minute}
 	m := mux.New(listener, mux.Config{})
@@ -76,7 +85,15 @@ func (p *Proxy) SetCredentials(username, password string) {
 }
 
 // Break makes the proxy reach nothing, or everything again.
-func (p *Proxy) Break(broken bool) { p.broken.Store(broken) }
+func (p *Proxy) Break(broken bool) {
+	p.broken.Store(broken)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, conn := range p.upstream {
+		_ = conn.Close()
+	}
+	p.upstream = nil
+}
 
 // Close ends the proxy; its port is closed from then on.
 func (p *Proxy) Close() { p.stop() }
