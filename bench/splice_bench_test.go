@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package bench compares what we do with what is at hand, as ratios in one
 // run: absolute figures say more about the machine.
 package bench

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Command egress-agent is the proxy in a guest: HTTP CONNECT, plain HTTP and
 // SOCKS5 on one port, always with credentials, and the control channel over
 // which the operator changes them.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package agentapi is what the operator and the agent in a guest say to each
 // other: the agent's configuration file, which the seed carries, and the
 // control requests that change credentials without a reboot.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package destination decides where a proxy may connect to: to the public
 // Internet, and otherwise only where somebody allowed it. Names are resolved
 // here, each address is checked, and the checked address is the one that is

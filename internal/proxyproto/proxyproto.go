@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package proxyproto holds what the proxy protocols share: who may use the
 // proxy, how a destination is dialled, and how a failure to dial is named in
 // each protocol. The protocols themselves are the packages below it.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package connect is an HTTP proxy: CONNECT tunnels and plain HTTP
 // forwarding on the server's side, and the client's side of CONNECT through
 // an upstream proxy.

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package mux serves several protocols on one port. The first byte of a
 // connection decides: 0x05 is SOCKS5, 0x16 is TLS, anything else is HTTP.
 package mux

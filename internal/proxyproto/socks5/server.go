@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package socks5 is a SOCKS5 server and client (RFC 1928) with username and
 // password (RFC 1929): CONNECT only, to IPv4 and IPv6 addresses and names.
 package socks5

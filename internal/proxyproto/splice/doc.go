@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // Package splice copies the bytes of tunnels.
 //
 // Between two TCP connections on Linux the bytes go through a kernel pipe
