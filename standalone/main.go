@@ -32,6 +32,8 @@ func newRootCommand() *cobra.Command {
 		SilenceUsage:     true,
 		SilenceErrors:    true,
 		TraverseChildren: true,
+		Args:             cobra.NoArgs,
+		RunE:             func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.PersistentFlags().StringVar(&dataDir, "data-dir", os.Getenv("EGRESS_DATA_DIR"),
 		"folder that holds everything the server keeps (environment: EGRESS_DATA_DIR)")

@@ -13,9 +13,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -108,6 +110,13 @@ func TestStopAndStartAgain(t *testing.T) {
 			t.Errorf("it printed %q, want a sentence with %q", out, want)
 		}
 	})
+	t.Run("a port in use is refused", func(t *testing.T) {
+		port := first.config().Host[len("https://127.0.0.1:"):]
+		out, err := exec.Command(binary(t), "serve", "--data-dir", t.TempDir(), "--port", port).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "choose another --port, or 0 for a free one") {
+			t.Errorf("error %v, printed %q", err, out)
+		}
+	})
 	t.Run("SIGTERM ends it cleanly, with a watch open", func(t *testing.T) {
 		watch, err := first.client().CoreV1().ConfigMaps("").Watch(t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -147,6 +156,25 @@ func checkModes(t *testing.T, dataDir string) {
 		if got := info.Mode().Perm(); got != want {
 			t.Errorf("%q has mode %o, want %o", name, got, want)
 		}
+	}
+}
+
+func TestSIGTERMWhileItStarts(t *testing.T) {
+	dataDir := t.TempDir()
+	s := launch(t, dataDir)
+	// From here on the start takes seconds: the database, the API, its first objects.
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, readyTimeout, true, func(context.Context) (bool, error) {
+		_, err := os.Stat(filepath.Join(dataDir, "etcd", "member", "snap", "db"))
+		return err == nil, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.end(syscall.SIGTERM); err != nil {
+		t.Errorf("%v\n%s", err, s.output)
+	}
+	if printed := s.output.String(); printed != "" {
+		t.Errorf("it printed:\n%s", printed)
 	}
 }
 

@@ -56,6 +56,20 @@ type server struct {
 // serve starts a server and returns when it is ready.
 func serve(t *testing.T, dataDir string) *server {
 	t.Helper()
+	s := launch(t, dataDir)
+	select {
+	case <-s.output.ready:
+	case <-s.ended:
+		t.Fatalf("the server ended: %v\n%s", s.err, s.output)
+	case <-time.After(readyTimeout):
+		t.Fatalf("the server is not ready after %s\n%s", readyTimeout, s.output)
+	}
+	return s
+}
+
+// launch starts a server.
+func launch(t *testing.T, dataDir string) *server {
+	t.Helper()
 	s := &server{t: t, dataDir: dataDir, ended: make(chan struct{}), output: &output{ready: make(chan struct{})}}
 	s.cmd = exec.Command(binary(t), "serve", "--data-dir", dataDir)
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
@@ -75,14 +89,8 @@ func serve(t *testing.T, dataDir string) *server {
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.end(syscall.SIGKILL) })
-	select {
-	case <-s.output.ready:
-	case <-s.ended:
-		t.Fatalf("the server ended: %v\n%s", s.err, s.output.String())
-	case <-time.After(readyTimeout):
-		t.Fatalf("the server is not ready after %s\n%s", readyTimeout, s.output.String())
-	}
+	// How it ends after this is no part of the test.
+	t.Cleanup(func() { _ = s.end(syscall.SIGKILL) })
 	return s
 }
 

@@ -8,6 +8,7 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,12 +18,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-const readyPoll = 25 * time.Millisecond
+const (
+	readyPoll = 25 * time.Millisecond
+	// How long a stop waits for a start to be over.
+	stopWhileStarting = 20 * time.Second
+)
 
 // Server is an API server that is built and not yet running.
 type Server struct {
 	run      func(context.Context) error
 	loopback *rest.Config
+	started  atomic.Bool
 }
 
 // New builds the server; it answers once Run is called.
@@ -42,9 +48,23 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	return &Server{run: prepared.Run, loopback: aggregator.GenericAPIServer.LoopbackClientConfig}, nil
 }
 
-// Run serves until the context ends, then drains requests and closes the listener.
+// Run serves until the context ends, then drains requests and closes the listener. Kubernetes
+// ends the process when one of its start hooks is cut short, so a stop waits for them.
 func (s *Server) Run(ctx context.Context) error {
-	if err := s.run(ctx); err != nil {
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	release := context.AfterFunc(ctx, func() {
+		defer stop()
+		if s.started.Load() {
+			return
+		}
+		starting, cancel := context.WithTimeout(serving, stopWhileStarting)
+		defer cancel()
+		// It is stopped either way.
+		_ = s.WaitReady(starting)
+	})
+	defer release()
+	if err := s.run(serving); err != nil {
 		return fmt.Errorf("control plane: %w", err)
 	}
 	return nil
@@ -72,6 +92,7 @@ func (s *Server) WaitReady(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("control plane is not ready: %w (last answer: %w)", err, last)
 	}
+	s.started.Store(true)
 	return nil
 }
 

@@ -41,13 +41,20 @@ type Ready struct {
 }
 
 // Run serves until the context ends and calls ready once, when everything answers. It
-// returns nil after a clean stop.
-func Run(ctx context.Context, o Options, ready func(Ready)) (err error) {
+// returns nil after a stop by the context, also one that comes before the server is ready.
+func Run(ctx context.Context, o Options, ready func(Ready)) error {
 	dir, err := datadir.Open(o.DataDir)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, dir.Close()) }()
+	err = serve(ctx, dir, o.Port, ready)
+	if errors.Is(err, context.Cause(ctx)) {
+		err = nil
+	}
+	return errors.Join(err, dir.Close())
+}
+
+func serve(ctx context.Context, dir *datadir.Dir, port int, ready func(Ready)) error {
 	if err := os.Remove(dir.Kubeconfig()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("kubeconfig of the last start: %w", err)
 	}
@@ -55,7 +62,7 @@ func Run(ctx context.Context, o Options, ready func(Ready)) (err error) {
 	if err != nil {
 		return err
 	}
-	listener, err := listen(o.Port)
+	listener, err := listen(port)
 	if err != nil {
 		return err
 	}
@@ -70,7 +77,6 @@ func Run(ctx context.Context, o Options, ready func(Ready)) (err error) {
 	if err != nil {
 		return err
 	}
-
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return store.Wait(ctx) })
 	group.Go(func() error { return api.Run(ctx) })
@@ -97,12 +103,13 @@ func listen(port int) (*net.TCPListener, error) {
 	return listener, nil
 }
 
-// waitReady gives up after startTimeout; a stop that comes before is no error.
+// waitReady gives up after startTimeout, and with the context's cause when that ends before.
 func waitReady(ctx context.Context, api *controlplane.Server) error {
 	starting, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	if err := api.WaitReady(starting); err != nil && ctx.Err() == nil {
-		return err
+	err := api.WaitReady(starting)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	return nil
+	return err
 }
