@@ -64,7 +64,7 @@ suite-kubeapi:
 
 .PHONY: suite-standalone
 suite-standalone:
-	EGRESS_STANDALONE=$$(hack/build-standalone.sh) $(TESTRUN) run ../$(RESULTS) standalone -C standalone -- ./...
+	CGO_ENABLED=0 EGRESS_STANDALONE=$$(hack/build-standalone.sh) $(TESTRUN) run ../$(RESULTS) standalone -C standalone -- ./...
 
 .PHONY: suite-live
 suite-live: build
@@ -116,7 +116,7 @@ lint: ## Lint the tree, every build tag included, and check that go.mod is tidy.
 	go mod tidy -diff
 	$$(hack/tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)) run --build-tags $(TAGS)
 	go vet -tags $(TAGS) ./...
-	cd standalone && go vet . ./internal/...
+	cd standalone && CGO_ENABLED=0 go vet ./...
 
 .PHONY: format
 format: ## Format the Go code.
