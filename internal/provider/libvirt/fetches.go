@@ -68,13 +68,16 @@ type supply struct {
 // supplied finds what is published of a source, or has it published in the background: InProgress until it is.
 func (c *creation) supplied(ctx context.Context, s Source, object string, work image.Job) (supply, error) {
 	key := image.Key{Host: c.name, Image: s.stem}
-	status := image.Status{State: image.Done}
-	for status.State == image.Done {
-		found, ok, err := c.findSupply(ctx, s)
-		if ok || err != nil {
+	found, ok, err := c.findSupply(ctx, s)
+	if ok || err != nil {
+		return found, err
+	}
+	status := c.fetches.ensure(key, c.uid, work)
+	if status.State == image.Done {
+		// It ended after we looked; or its result has been lost since, and it is to be done anew.
+		if found, ok, err := c.findSupply(ctx, s); ok || err != nil {
 			return found, err
 		}
-		// A job that ended well before we looked has lost its result since; one that did after it shows in the next look.
 		c.fetches.manager.Forget(key)
 		status = c.fetches.ensure(key, c.uid, work)
 	}
