@@ -2,21 +2,24 @@
 # Both firmwares find their way: SeaBIOS through syslinux, OVMF through systemd-boot.
 
 readonly esp_mib=36
+# What an emulated processor need not do: hide itself, test its ciphers, audit, measure its clock, look for serial ports.
+readonly kernel_options="console=ttyS0 quiet net.ifnames=0 mitigations=off nokaslr audit=0 apparmor=0 cryptomgr.notests\
+ no_timer_check tsc=reliable random.trust_cpu=1 8250.nr_uarts=1"
 
-# write_disk OUT.qcow2 TREE KERNEL INITRD CMDLINE [ROOT.ext4]
+# write_disk OUT.qcow2 TREE KERNEL INITRD [ROOT.ext4]
 write_disk() {
-	local out=$1 tree=$2 kernel=$3 initrd=$4 cmdline=$5 root=${6:-}
+	local out=$1 tree=$2 kernel=$3 initrd=$4 root=${5:-}
 	local esp=esp.fat raw=disk.raw root_mib=0
 
 	truncate -s "${esp_mib}M" $esp
-	mkfs.vfat -F 32 -s 1 -n ESP $esp >/dev/null
+	mkfs.vfat -F 16 -s 8 -n ESP $esp >/dev/null
 	mmd -i $esp ::/EFI ::/EFI/BOOT ::/loader ::/loader/entries ::/syslinux
 	mcopy -i $esp "$tree/usr/lib/systemd/boot/efi/systemd-bootx64.efi" ::/EFI/BOOT/BOOTX64.EFI
 	mcopy -i $esp "$kernel" ::/vmlinuz
 	mcopy -i $esp "$initrd" ::/initrd
 	printf 'timeout 0\ndefault guest\n' | mcopy -i $esp - ::/loader/loader.conf
-	printf 'title guest\nlinux /vmlinuz\ninitrd /initrd\noptions %s\n' "$cmdline" | mcopy -i $esp - ::/loader/entries/guest.conf
-	printf 'DEFAULT guest\nPROMPT 0\nTIMEOUT 1\nLABEL guest\n LINUX /vmlinuz\n INITRD /initrd\n APPEND %s\n' "$cmdline" |
+	printf 'title guest\nlinux /vmlinuz\ninitrd /initrd\noptions %s\n' "$kernel_options" | mcopy -i $esp - ::/loader/entries/guest.conf
+	printf 'DEFAULT guest\nPROMPT 0\nTIMEOUT 1\nLABEL guest\n LINUX /vmlinuz\n INITRD /initrd\n APPEND %s\n' "$kernel_options" |
 		mcopy -i $esp - ::/syslinux/syslinux.cfg
 	syslinux --install --directory syslinux $esp
 

@@ -19,7 +19,7 @@ for fs in btrfs xfs nfs nfsd cifs smb ocfs2 gfs2 ceph f2fs jfs ntfs3; do
 done
 
 packages=(
-	systemd-sysv systemd-resolved systemd-boot-efi udev dbus kmod iproute2 netbase
+	systemd-sysv systemd-boot-efi udev dbus kmod iproute2 netbase
 	linux-image-cloud-amd64 cloud-init qemu-guest-agent
 )
 

@@ -25,12 +25,12 @@ for library in $(chroot "$tree" ldd /usr/sbin/qemu-ga | grep -o '/lib[^ ]*'); do
 printf 'root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n' >$root/etc/passwd
 printf 'root:x:0:\nnogroup:x:65534:\n' >$root/etc/group
 
-module_files "$tree" "$version" virtio_pci virtio_blk virtio_net virtio_console virtio_rng isofs evdev button virtio_scsi sr_mod |
+module_files "$tree" "$version" virtio_pci virtio_console virtio_net virtio_blk isofs evdev button |
 	while read -r file; do
 		cp "$tree$file" $root/lib/modules/
 		echo "/lib/modules/${file##*/}"
 	done >$root/etc/modules
 
 pack_initramfs $root initrd-tiny
-write_disk "$out" "$tree" "$tree/boot/vmlinuz-$version" initrd-tiny "console=ttyS0 quiet mitigations=off net.ifnames=0 random.trust_cpu=1"
+write_disk "$out" "$tree" "$tree/boot/vmlinuz-$version" initrd-tiny
 rm -rf $root initrd-tiny
