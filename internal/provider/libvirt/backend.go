@@ -163,6 +163,7 @@ const (
 	CodeInvalidArg           = 8
 	CodeOperationFailed      = 9
 	CodeXMLError             = 27
+	CodeXMLDetail            = 35
 	CodeSystemError          = 38
 	CodeRPC                  = 39
 	CodeNoDomain             = 42
@@ -171,7 +172,7 @@ const (
 	CodeNoStoragePool        = 49
 	CodeNoVolume             = 50
 	CodeOperationInvalid     = 55
-	CodeNoInterface          = 61
+	CodeNoInterface          = 57
 	CodeConfigUnsupported    = 67
 	CodeOperationTimeout     = 68
 	CodeNoMetadata           = 80

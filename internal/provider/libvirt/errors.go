@@ -114,7 +114,7 @@ func classify(d *DaemonError) verdict {
 		return verdict{provider.Permanent, provider.HostIncapable, "create it on the host, or name another one in the providers file"}
 	case codeOperationDenied, CodeAuthFailed, CodeAccessDenied, codeAuthUnavailable:
 		return verdict{provider.Unauthorized, provider.HostUnauthorized, "let the entry's user use libvirt on this host (often: membership of the group libvirt)"}
-	case CodeNoSupport, CodeInvalidArg, codeOSType, CodeXMLError, codeInvalidPool, CodeConfigUnsupported, codeArgumentUnsupported,
+	case CodeNoSupport, CodeInvalidArg, codeOSType, CodeXMLError, CodeXMLDetail, codeInvalidPool, CodeConfigUnsupported, codeArgumentUnsupported,
 		codeCPUIncompatible, codeInvalidSchema:
 		return verdict{kind: provider.Permanent, next: "change the spec, the entry or the host"}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -96,6 +97,19 @@ func TestRoomAndSize(t *testing.T) {
 		if _, err := r.settle(t.Context(), spec); err != nil {
 			t.Error(err)
 		}
+	})
+	t.Run("a refresh that is refused for a while is waited for", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, libvirttest.Config{})
+			r.mustMake(t)
+			r.uid = uuid.NewString()
+			r.daemon.BusyRefreshes(10)
+			r.mustMake(t)
+			r.daemon.BusyRefreshes(1000)
+			r.uid = uuid.NewString()
+			_, err := r.settle(t.Context(), r.spec())
+			want(t, err, provider.Transient, "asynchronous jobs")
+		})
 	})
 	t.Run("a refresh that failed is made good", func(t *testing.T) {
 		r := newRig(t, libvirttest.Config{})

@@ -4,6 +4,7 @@ package libvirt
 
 import (
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -121,8 +122,8 @@ func DecodeMark(element string) (Mark, error) {
 	if err := d.Decode(&x); err != nil {
 		return Mark{}, fmt.Errorf("the mark cannot be read: %w", err)
 	}
-	if _, err := d.Token(); err != io.EOF {
-		return Mark{}, fmt.Errorf("more than a mark stands where the mark should")
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return Mark{}, errors.New("more than a mark stands where the mark should")
 	}
 	uid, ok := CanonicalUID(x.UID)
 	if !ok || x.Cluster == "" || x.Entry == "" {

@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
@@ -77,9 +79,16 @@ func (p *Provider) reserveRoom(ctx context.Context, h *host, backend Backend, ne
 	return release, nil
 }
 
-// refreshPool rescans the pool. A refresh that fails leaves it inactive, and as that was our doing, it is started again.
+// refreshPool rescans the pool. The daemon refuses while it makes a volume there, which is soon over. A refresh that fails otherwise leaves the
+// pool inactive, and as that was our doing, it is started again.
 func (h *host) refreshPool(ctx context.Context, backend Backend) (PoolInfo, error) {
 	pool, err := backend.Pool(ctx, true)
+	for tries := 1; isBusy(err) && tries < busyTries; tries++ {
+		if err := pause(ctx, busyPause); err != nil {
+			return PoolInfo{}, err
+		}
+		pool, err = backend.Pool(ctx, true)
+	}
 	var answer *DaemonError
 	if err == nil || !asDaemonError(err, &answer) {
 		return pool, err
@@ -91,6 +100,27 @@ func (h *host) refreshPool(ctx context.Context, backend Backend) (PoolInfo, erro
 		return PoolInfo{}, startErr
 	}
 	return backend.Pool(ctx, false)
+}
+
+const (
+	busyTries = 20
+	busyPause = 100 * time.Millisecond
+)
+
+func isBusy(err error) bool {
+	var answer *DaemonError
+	return asDaemonError(err, &answer) && answer.Code == CodeInternal && strings.Contains(answer.Message, "asynchronous jobs")
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // size is a number of bytes as people read it.

@@ -136,8 +136,8 @@ func (s *suite) canonical(t *testing.T) {
 }
 
 func (s *suite) list(t *testing.T) {
-	var want []string
-	for range 3 {
+	want := make([]string, 0, 3)
+	for range cap(want) {
 		uid := s.newUID(t)
 		s.made(t, s.Provider, uid)
 		want = append(want, uid)

@@ -47,7 +47,9 @@ func (c *contract) definitions(t *testing.T) {
 	ok(t, "define again: same name, same UUID", c.Define(t.Context(), c.domain(name, id, "", "")))
 	wantCode(t, "same name, another UUID", c.Define(t.Context(), c.domain(name, uuid.NewString(), "", "")), libvirt.CodeOperationFailed)
 	wantCode(t, "another name, same UUID", c.Define(t.Context(), c.domain(name+"x", id, "", "")), libvirt.CodeOperationFailed)
-	wantCode(t, "what is no XML", c.Define(t.Context(), "<domain"), libvirt.CodeXMLError)
+	wantCode(t, "what is no XML", c.Define(t.Context(), "<domain"), libvirt.CodeXMLDetail)
+	// 92 where the Backend has the daemon validate.
+	wantCode(t, "no name", c.Define(t.Context(), "<domain type='"+c.virt+"'/>"), libvirt.CodeXMLError, 92)
 	all, err := c.Domains(t.Context())
 	ok(t, "list", err)
 	if !slices.Contains(all, info) {

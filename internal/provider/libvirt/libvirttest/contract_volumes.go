@@ -60,7 +60,8 @@ func (c *contract) volumes(t *testing.T) {
 	}
 	ok(t, "delete", c.DeleteVolume(t.Context(), name))
 	wantCode(t, "delete again", c.DeleteVolume(t.Context(), name), libvirt.CodeNoVolume)
-	wantCode(t, "create from what is no XML", c.CreateVolume(t.Context(), "<volume"), libvirt.CodeXMLError)
+	wantCode(t, "create from what is no XML", c.CreateVolume(t.Context(), "<volume"), libvirt.CodeXMLDetail)
+	wantCode(t, "create without a capacity", c.CreateVolume(t.Context(), "<volume><name>"+c.prefix+"x</name></volume>"), libvirt.CodeXMLError)
 }
 
 func (c *contract) uploads(t *testing.T) {

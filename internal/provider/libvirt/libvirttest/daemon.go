@@ -94,7 +94,7 @@ func (d *Daemon) Calls() []string {
 func (d *Daemon) Dump() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var lines []string
+	lines := make([]string, 0, len(d.volumes)+len(d.domains))
 	for _, name := range slices.Sorted(maps.Keys(d.volumes)) {
 		lines = append(lines, fmt.Sprintf("volume %s %+v", name, *d.volumes[name]))
 	}

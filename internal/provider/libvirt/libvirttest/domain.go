@@ -183,8 +183,10 @@ func (b *Backend) Define(ctx context.Context, text string) error {
 	return b.call(ctx, "Define", def.Name, func() error {
 		d := b.daemon
 		switch {
-		case parseErr != nil || def.Name == "" || strings.Contains(def.Title, "\n"):
-			return fail(libvirt.CodeXMLError, "XML error: %v", parseErr)
+		case parseErr != nil:
+			return fail(libvirt.CodeXMLDetail, "(domain_definition):1: %v", parseErr)
+		case def.Name == "", strings.Contains(def.Title, "\n"):
+			return fail(libvirt.CodeXMLError, "XML error: no name, or a title of two lines")
 		case def.Type == "kvm" && d.cfg.NoKVM:
 			return fail(libvirt.CodeConfigUnsupported, "unsupported configuration: Emulator '/usr/bin/qemu-system-x86_64' does not support virt type 'kvm'")
 		}

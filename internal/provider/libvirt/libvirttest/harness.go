@@ -123,8 +123,7 @@ func (o outsider) decoys() []providertest.Decoy {
 			return o.names.DomainUUID(uid), element, err
 		}
 	}
-	var all []providertest.Decoy
-	for _, d := range []struct {
+	kinds := []struct {
 		name string
 		is   func(uid string) (id, metadata string, err error)
 	}{
@@ -136,7 +135,9 @@ func (o outsider) decoys() []providertest.Decoy {
 		{"the mark of another cluster", mark(func(m *libvirt.Mark) { m.Cluster = "somebodyelse" })},
 		{"the mark of another entry", mark(func(m *libvirt.Mark) { m.Entry = "another" })},
 		{"the mark of another Proxy", mark(func(m *libvirt.Mark) { m.UID = uuid.NewString() })},
-	} {
+	}
+	all := make([]providertest.Decoy, 0, len(kinds))
+	for _, d := range kinds {
 		all = append(all, providertest.Decoy{Name: d.name, Plant: func(t *testing.T, uid string) func() string {
 			t.Helper()
 			id, metadata, err := d.is(uid)

@@ -32,6 +32,7 @@ type pool struct {
 	capacity, available int64
 	otherFiles          int64
 	failRefreshes       int
+	busyRefreshes       int
 }
 
 // volume is a volume and its file.
@@ -59,6 +60,13 @@ func (d *Daemon) FailRefreshes(n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.pool.failRefreshes = n
+}
+
+// BusyRefreshes has the daemon refuse the next n refreshes, for it is making a volume.
+func (d *Daemon) BusyRefreshes(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.pool.busyRefreshes = n
 }
 
 // StopPool stops the pool.
@@ -167,10 +175,14 @@ func (b *Backend) Pool(ctx context.Context, refresh bool) (info libvirt.PoolInfo
 			if err := d.activePool(); err != nil {
 				return err
 			}
+			if d.pool.busyRefreshes > 0 {
+				d.pool.busyRefreshes--
+				return fail(libvirt.CodeInternal, "internal error: pool 'default' has asynchronous jobs running.")
+			}
 			if d.pool.failRefreshes > 0 {
 				d.pool.failRefreshes--
 				d.pool.active = false
-				return fail(libvirt.CodeInternal, "internal error: pool 'default' has asynchronous jobs running.")
+				return fail(libvirt.CodeSystemError, "cannot open directory '%s': Input/output error", poolPath)
 			}
 			d.rescan()
 		}
@@ -231,7 +243,10 @@ func (b *Backend) CreateVolume(ctx context.Context, text string) error {
 	parseErr := spec.Unmarshal(text)
 	return b.call(ctx, "CreateVolume", spec.Name, func() error {
 		d := b.daemon
-		if parseErr != nil || spec.Name == "" || spec.Capacity == nil {
+		if parseErr != nil {
+			return fail(libvirt.CodeXMLDetail, "(storage_volume_definition):1: %v", parseErr)
+		}
+		if spec.Name == "" || spec.Capacity == nil {
 			return fail(libvirt.CodeXMLError, "XML error: missing volume name or capacity element")
 		}
 		if err := d.activePool(); err != nil {
