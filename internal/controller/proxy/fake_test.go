@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,11 +22,15 @@ type scripted struct {
 	mu        sync.Mutex
 	hosts     []provider.HostState
 	instances map[string]*made
-	address   int
+	// leftovers of a Create on a host that is full: gone with Delete, and no instance to Get.
+	leftovers map[string]bool
+	full      map[string]bool
 	// fail answers a call instead of the provider: by "create", "get", "delete", "retain", each with the host.
 	fail func(call string, ref provider.InstanceRef) error
 	// before runs before each call, unlocked.
-	before   func(call string, ref provider.InstanceRef)
+	before func(call string, ref provider.InstanceRef)
+	// death of the operator, where the test wants one.
+	death    *death
 	retained map[string]bool
 	// broken instances reach nothing; mute ones report no address.
 	broken, mute bool
@@ -40,7 +45,10 @@ type made struct {
 }
 
 func newScripted(t testing.TB, hosts ...string) *scripted {
-	s := &scripted{t: t, instances: map[string]*made{}, retained: map[string]bool{}, calls: map[string]int{}, address: 20}
+	s := &scripted{
+		t: t, instances: map[string]*made{}, leftovers: map[string]bool{}, full: map[string]bool{}, retained: map[string]bool{},
+		calls: map[string]int{}, death: &death{},
+	}
 	for _, name := range hosts {
 		s.hosts = append(s.hosts, provider.HostState{Name: name, Ready: true, Reason: provider.HostReady})
 	}
@@ -54,6 +62,10 @@ func (s *scripted) enter(call string, ref provider.InstanceRef) (func(), error) 
 	if before != nil {
 		before(call, ref)
 	}
+	leave, err := s.death.enter()
+	if err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	s.calls[call+" "+ref.Host]++
 	if s.fail != nil {
@@ -62,7 +74,18 @@ func (s *scripted) enter(call string, ref provider.InstanceRef) (func(), error) 
 			return nil, err
 		}
 	}
-	return s.mu.Unlock, nil
+	return func() {
+		s.mu.Unlock()
+		leave()
+	}, nil
+}
+
+// addresses are given to instances, each once: tests run side by side.
+var addresses atomic.Int64
+
+func nextAddress() string {
+	n := addresses.Add(1)
+	return fmt.Sprintf("127.9.%d.%d", n/250, n%250+1)
 }
 
 func key(ref provider.InstanceRef) string { return ref.Host + "/" + ref.UID }
@@ -77,10 +100,13 @@ func (s *scripted) Create(_ context.Context, spec provider.InstanceSpec) (provid
 		return provider.Instance{}, err
 	}
 	defer leave()
+	if s.full[spec.Host] {
+		s.leftovers[key(spec.InstanceRef)] = true
+		return provider.Instance{}, &provider.Error{Kind: provider.Capacity, Host: spec.Host, Message: "no room"}
+	}
 	m, ok := s.instances[key(spec.InstanceRef)]
 	if !ok {
-		s.address++
-		ip := fmt.Sprintf("127.0.0.%d", s.address)
+		ip := nextAddress()
 		listening := probetest.NewProxy(s.t, fmt.Sprintf("%s:%d", ip, spec.Port), spec.Credentials.Username, spec.Credentials.Password.Reveal())
 		m = &made{proxy: listening, spec: spec, Instance: provider.Instance{
 			InstanceRef: spec.InstanceRef, Namespace: spec.Namespace, Name: spec.Name, Shape: spec.Shape,
@@ -120,6 +146,10 @@ func (s *scripted) Delete(_ context.Context, ref provider.InstanceRef) error {
 		return err
 	}
 	defer leave()
+	if s.leftovers[key(ref)] {
+		delete(s.leftovers, key(ref))
+		return nil
+	}
 	m, ok := s.instances[key(ref)]
 	if !ok {
 		return notFound(ref)

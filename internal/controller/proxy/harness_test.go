@@ -90,6 +90,7 @@ type world struct {
 	guest     *testGuest
 	file      *config.File
 	scheme    *runtime.Scheme
+	api       *kubeapi.API
 	stop      func()
 }
 
@@ -121,25 +122,26 @@ func testScheme(t testing.TB) *runtime.Scheme {
 // newWorld starts an operator.
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	t.Parallel()
 	api := kubeapi.Shared(t)
-	w := &world{t: t, namespace: api.Namespace(t), provider: newScripted(t, "h1", "h2"), scheme: testScheme(t)}
+	w := &world{t: t, api: api, namespace: api.Namespace(t), provider: newScripted(t, "h1", "h2"), scheme: testScheme(t)}
 	w.guest = &testGuest{by: w.provider}
 	w.file = testFile(probetest.NewReflector(t).URL, w.namespace)
 	var err error
 	if w.client, err = client.New(api.Config, client.Options{Scheme: w.scheme}); err != nil {
 		t.Fatal(err)
 	}
-	w.start(api)
+	w.start()
 	return w
 }
 
 // start starts the operator; w.stop ends it, and so does the end of the test.
-func (w *world) start(api *kubeapi.API) {
+func (w *world) start() {
 	w.t.Helper()
 	options := CacheOptions()
 	options.DefaultNamespaces = map[string]cache.Config{w.namespace: {}}
 	unchecked := true
-	mgr, err := ctrl.NewManager(api.Config, ctrl.Options{
+	mgr, err := ctrl.NewManager(w.api.Config, ctrl.Options{
 		Scheme: w.scheme, Cache: options, Logger: logr.Discard(), Metrics: server.Options{BindAddress: "0"},
 		Controller: ctrlconfig.Controller{SkipNameValidation: &unchecked},
 	})
@@ -152,7 +154,7 @@ func (w *world) start(api *kubeapi.API) {
 	}
 	set := Set{File: w.file, Providers: map[string]provider.Provider{"home": w.provider, "private": w.provider, "undefaulted": w.provider}}
 	r := &Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Identity: identity, Guest: w.guest, Events: mgr.GetEventRecorder("test"), Now: time.Now,
+		Client: mortal{mgr.GetClient(), w.provider.death}, Live: mortalReader{mgr.GetAPIReader(), w.provider.death}, Identity: identity, Guest: w.guest, Events: mgr.GetEventRecorder("test"), Now: time.Now,
 		Pace:    Pace{Reconcile: 10 * time.Second, Slow: time.Second, Retry: 50 * time.Millisecond, RetryMax: 200 * time.Millisecond},
 		Current: func() Set { return set },
 	}
@@ -247,6 +249,18 @@ func (w *world) holds(p *v1alpha1.Proxy, what string, is func(*v1alpha1.Proxy) b
 		}
 		if !is(&now) {
 			w.t.Fatalf("no longer: %s; the Proxy is %s", what, describe(&now))
+		}
+		pause(w.t)
+	}
+}
+
+// poll until something is so.
+func (w *world) poll(what string, is func() bool) {
+	w.t.Helper()
+	deadline := time.Now().Add(eventually)
+	for !is() {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("never: %s", what)
 		}
 		pause(w.t)
 	}

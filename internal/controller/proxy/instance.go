@@ -57,13 +57,19 @@ func (r *Reconciler) absent(ctx context.Context, p *pass) (bool, error) {
 			errors.New("the cache is behind"))
 	}
 	p.clearInstance()
-	r.notes.of(p.proxy.UID, func(n *note) { n.guestHas = provider.Credentials{} })
+	r.startsAnew(p)
 	if pin := p.pin(); pin != "" && pin != p.proxy.Status.Host {
 		if moved, err := r.moveOn(ctx, p); err != nil || !moved {
 			return false, err
 		}
 	}
 	return r.create(ctx, p)
+}
+
+// startsAnew forgets what was known of a guest that runs no longer.
+func (r *Reconciler) startsAnew(p *pass) {
+	r.Probes.Forget(string(p.proxy.UID))
+	r.notes.of(p.proxy.UID, func(n *note) { n.guestHas = provider.Credentials{} })
 }
 
 // unread is an instance that could not be asked after: what was known of it stands, unless the host itself said otherwise.
@@ -89,6 +95,10 @@ func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
 		}
 		if p.instance.State != provider.StateCrashed {
 			spec.Shape = p.instance.Shape // what it was made with; how the spec differs is drift
+		}
+		if p.instance.State != provider.StatePaused {
+			p.clearBoot()
+			r.startsAnew(p)
 		}
 	}
 	made, err := p.provider.Create(ctx, spec)

@@ -78,8 +78,15 @@ func (r *Reconciler) writePlacement(ctx context.Context, p *pass, host string) e
 // clearInstance drops from the status what belonged to an instance that is no more.
 func (p *pass) clearInstance() {
 	s := &p.proxy.Status
-	s.ProviderID, s.IP, s.Endpoint, s.Image, s.AgentVersion = "", "", "", "", ""
-	s.Addresses, s.ExitIPs, s.Progress = nil, nil, 0
+	s.ProviderID, s.Image, s.AgentVersion, s.Progress = "", "", "", 0
+	p.clearBoot()
+}
+
+// clearBoot drops from the status what belonged to a guest that runs no longer: where it was, and that it was healthy.
+func (p *pass) clearBoot() {
+	s := &p.proxy.Status
+	s.IP, s.Endpoint, s.Addresses, s.ExitIPs = "", "", nil, nil
+	p.unprobed()
 }
 
 // moveOn leaves a host for another: the pinned one, or after Capacity any that has room. It does so only once the old host is confirmed

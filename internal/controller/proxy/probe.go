@@ -27,12 +27,16 @@ func (r *Reconciler) probe(p *pass) {
 	}
 	policy := policyOf(p.set.File.Probe, p.proxy.Spec.Probe)
 	if _, watched := r.Probes.Health(key); p.credentials != nil && !(p.behind && watched) {
-		r.Probes.Watch(key, p.probeTarget(), policy, remembered(&p.proxy.Status))
+		r.Probes.Watch(key, p.probeTarget(), policy, p.remembered())
 	}
 	p.lookAgain(jittered(policy.Interval))
 	health, watched := r.Probes.Health(key)
-	if !watched || health.Reason == "" {
-		if meta.FindStatusCondition(p.proxy.Status.Conditions, v1alpha1.ConditionHealthy) == nil {
+	if !watched {
+		return
+	}
+	if health.Reason == "" {
+		// An address that was never probed is not healthy; that one was unhealthy before is all that is known of it.
+		if c := meta.FindStatusCondition(p.proxy.Status.Conditions, v1alpha1.ConditionHealthy); c == nil || c.Status != metav1.ConditionFalse {
 			p.unprobed()
 		}
 		return
@@ -135,9 +139,10 @@ func policyOf(file config.Probe, own *v1alpha1.Probe) probe.Policy {
 }
 
 // remembered is what the status still knows of a healthy Proxy's probes after a restart of the operator, which is no reason to doubt it.
-func remembered(s *v1alpha1.ProxyStatus) probe.Health {
-	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionHealthy)
-	if c == nil || c.Status != metav1.ConditionTrue {
+func (p *pass) remembered() probe.Health {
+	s := &p.stored.Status
+	c := meta.FindStatusCondition(p.proxy.Status.Conditions, v1alpha1.ConditionHealthy)
+	if c == nil || c.Status != metav1.ConditionTrue || s.Endpoint != p.proxy.Status.Endpoint {
 		return probe.Health{}
 	}
 	h := probe.Health{Proven: true, Healthy: true, Reason: probe.Reason(c.Reason), Message: c.Message}
