@@ -22,7 +22,7 @@ import (
 // +kubebuilder:rbac:groups=egressproxies.dev,resources=proxies/status,verbs=patch
 // +kubebuilder:rbac:groups=egressproxies.dev,resources=proxies/finalizers,verbs=update
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;create
-// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+// +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
 
 // Set is a providers file in force, with the providers made from it.
 type Set struct {

@@ -85,7 +85,9 @@ func (p *Proxy) SetCredentials(username, password string) {
 }
 
 // Accepts says whether a client with these credentials is served.
-func (p *Proxy) Accepts(username, password string) bool { return p.credentials.Authenticate(username, password) }
+func (p *Proxy) Accepts(username, password string) bool {
+	return p.credentials.Authenticate(username, password)
+}
 
 // Break makes the proxy reach nothing, or everything again.
 func (p *Proxy) Break(broken bool) {

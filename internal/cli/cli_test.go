@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+	"github.com/egress-proxies/egress-proxies-operator/test/kubeapi"
+)
+
+func TestMain(m *testing.M) {
+	code := kubeapi.Main(m)
+	if err := goleak.Find(); code == 0 && err != nil {
+		slog.Error(err.Error())
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func write(t *testing.T, name, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const goodFile = "version: 1\nreflectors:\n  - url: http://127.0.0.1:1/\nentries: []\n"
+
+const badFile = `version: 1
+reflectors:
+  - url: ftp://x
+entries:
+  - name: Home
+    type: kvm3
+    hostz: []
+    defaults: {vcpus: 0}
+`
+
+func TestExitCodes(t *testing.T) {
+	good, bad := write(t, "good.yaml", goodFile), write(t, "bad.yaml", badFile)
+	for name, c := range map[string]struct {
+		args     []string
+		code     int
+		out, err []string
+	}{
+		"help":                  {[]string{"--help"}, ExitOK, []string{"operator", "reflector", "Exit codes"}, nil},
+		"no arguments":          {nil, ExitOK, []string{"Usage"}, nil},
+		"version":               {[]string{"version"}, ExitOK, []string{"egress-proxies "}, nil},
+		"--version":             {[]string{"--version"}, ExitOK, []string{"egress-proxies"}, nil},
+		"examples":              {[]string{"operator", "--help"}, ExitOK, []string{"Examples:", "--kubeconfig"}, nil},
+		"unknown command":       {[]string{"operate"}, ExitUsage, nil, []string{"operate"}},
+		"unknown flag":          {[]string{"operator", "--nonesuch"}, ExitUsage, nil, []string{"--nonesuch", "--help"}},
+		"no providers":          {[]string{"operator"}, ExitUsage, nil, []string{"--providers is required"}},
+		"missing file":          {[]string{"operator", "--providers", "/nonesuch.yaml"}, ExitUsage, nil, []string{"/nonesuch.yaml"}},
+		"bad log format":        {[]string{"operator", "--log-format", "xml"}, ExitUsage, nil, []string{"text, json or auto"}},
+		"bad kubeconfig":        {[]string{"operator", "--providers", good, "--kubeconfig", "/nonesuch"}, ExitFailed, nil, []string{"/nonesuch"}},
+		"no workers":            {[]string{"operator", "--providers", good, "--max-concurrent", "0"}, ExitUsage, nil, []string{"at least 1"}},
+		"a good file":           {[]string{"config", "check", good}, ExitOK, []string{": ok: "}, nil},
+		"a file with mistakes":  {[]string{"config", "check", bad}, ExitUsage, nil, []string{bad + ":3: ", bad + ":5: ", bad + ":6: ", bad + ":7: ", bad + ":8: "}},
+		"no file":               {[]string{"config", "check"}, ExitUsage, nil, []string{"arg"}},
+		"an address that is no": {[]string{"reflector", "--listen", "nonesuch"}, ExitFailed, nil, []string{"--listen"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, err bytes.Buffer
+			if code := Run(t.Context(), c.args, &out, &err); code != c.code {
+				t.Errorf("exit code %d, want %d; stderr: %s", code, c.code, &err)
+			}
+			for _, part := range c.out {
+				if !strings.Contains(out.String(), part) {
+					t.Errorf("stdout does not say %q: %s", part, &out)
+				}
+			}
+			for _, part := range c.err {
+				if !strings.Contains(err.String(), part) {
+					t.Errorf("stderr does not say %q: %s", part, &err)
+				}
+			}
+		})
+	}
+}
+
+func TestTheOperatorRunsAndEndsCleanly(t *testing.T) {
+	api := kubeapi.Shared(t)
+	namespace := api.Namespace(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var log bytes.Buffer
+	ended := make(chan int, 1)
+	args := []string{
+		"operator", "--providers", write(t, "providers.yaml", goodFile), "--kubeconfig", api.Kubeconfig, "--namespace", namespace, "--leader-elect",
+	}
+	go func() { ended <- Run(ctx, args, &log, &log) }()
+
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(api.Config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &v1alpha1.Proxy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p"}, Spec: v1alpha1.ProxySpec{Provider: "nonesuch"}}
+	if err := c.Create(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for !meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionStalled) {
+		if time.Now().After(deadline) {
+			t.Fatal("the operator says nothing about a Proxy of an unknown entry")
+		}
+		select {
+		case code := <-ended:
+			t.Fatalf("the operator ended with %d: %s", code, &log)
+		case <-time.After(20 * time.Millisecond):
+		}
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	if code := <-ended; code != ExitOK {
+		t.Errorf("exit code %d: %s", code, &log)
+	}
+	if !strings.Contains(log.String(), `"msg":"operator ends"`) {
+		t.Errorf("no JSON log of a clean end: %s", &log)
+	}
+}
+
+// watched is a provider that tells once, and notes its end.
+type watched struct {
+	provider.Provider
+	closed chan struct{}
+}
+
+func (w *watched) Watch(ctx context.Context, notify func(string)) error {
+	notify("uid")
+	<-ctx.Done()
+	return nil
+}
+
+func (w *watched) Close() { close(w.closed) }
+
+func TestRegistry(t *testing.T) {
+	file := &config.File{}
+	one := &watched{closed: make(chan struct{})}
+	woken := make(chan string, 1)
+	r := newRegistry(file, func() (map[string]provider.Provider, error) { return map[string]provider.Provider{"home": one}, nil },
+		func(entry, uid string) { woken <- entry + "/" + uid }, slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Start(ctx) }()
+	if set := r.Current(); set.Providers["home"] != one || set.File != file {
+		t.Errorf("current: %+v", set)
+	}
+	if got := <-woken; got != "home/uid" {
+		t.Errorf("woken %q", got)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-one.closed:
+	default:
+		t.Error("the provider was not closed")
+	}
+
+	failing := newRegistry(file, func() (map[string]provider.Provider, error) { return nil, errors.New("no") }, nil, slog.New(slog.DiscardHandler))
+	if err := failing.Start(t.Context()); err == nil {
+		t.Error("an operator without its providers goes on")
+	}
+	if set := failing.Current(); set.File != file || len(set.Providers) != 0 {
+		t.Errorf("current: %+v", set)
+	}
+}
+
+func TestAgents(t *testing.T) {
+	dir := t.TempDir()
+	agents, err := agentsIn(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := agents("x86_64"); err == nil || !strings.Contains(err.Error(), "egress-agent-linux-amd64") {
+		t.Errorf("a missing agent: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "egress-agent-linux-amd64"), []byte("agent"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := agents("x86_64")
+	if err != nil || len(file.SHA256) != 64 || file.Version == "" {
+		t.Fatalf("%+v, %v", file, err)
+	}
+	if content, err := file.Read(); err != nil || string(content) != "agent" {
+		t.Errorf("%q, %v", content, err)
+	}
+	if _, err := agents("riscv64"); err == nil {
+		t.Error("an agent for an architecture that there is none for")
+	}
+}
+
+func TestReflectorTargets(t *testing.T) {
+	file := &config.File{Reflectors: []config.Reflector{{URL: "http://a.example/"}, {URL: "https://b.example"}, {URL: "http://[2001:db8::1]:8080/x"}}}
+	got, err := reflectorTargets(file)
+	if want := "a.example:80 b.example:443 [2001:db8::1]:8080"; err != nil || strings.Join(got, " ") != want {
+		t.Errorf("%v, %v", got, err)
+	}
+}
