@@ -312,6 +312,25 @@ func TestACompletedUploadIsNotThrownAway(t *testing.T) {
 	})
 }
 
+func TestABaseThatMayBePublishedIsNotRemoved(t *testing.T) {
+	r := newRig(t, libvirttest.Config{})
+	marker := func(m, object string) bool {
+		return m == "CreateVolume" && strings.Contains(object, "-base-") && strings.Contains(object, ".img.v1.")
+	}
+	made := func(object string) bool { return slices.Contains(r.daemon.VolumeNames(), object) }
+	lost := func(_ context.Context, m, object string) error {
+		if marker(m, object) && made(object) {
+			return errLink
+		}
+		return nil
+	}
+	r.daemon.SetFaults(lost, lost)
+	r.mustMake(t) // finds what was published without an answer
+	if n := count(r.daemon.Calls(), "UploadDone egress-"+cluster+"-base-"); n != 1 {
+		t.Errorf("%d uploads of the base", n)
+	}
+}
+
 func TestOneFetchForAll(t *testing.T) { synctest.Test(t, oneFetchForAll) }
 
 func oneFetchForAll(t *testing.T) {

@@ -73,11 +73,13 @@ func (c *creation) supplied(ctx context.Context, s Source, object string, work i
 		return found, err
 	}
 	status := c.fetches.ensure(key, c.uid, work)
-	if status.State == image.Done {
-		// It ended after we looked; or its result has been lost since, and it is to be done anew.
+	if status.State == image.Done || status.State == image.Failed {
+		// It ended after we looked, perhaps; a publication whose answer was lost counts as failed, too.
 		if found, ok, err := c.findSupply(ctx, s); ok || err != nil {
 			return found, err
 		}
+	}
+	if status.State == image.Done { // its result has been lost since
 		c.fetches.manager.Forget(key)
 		status = c.fetches.ensure(key, c.uid, work)
 	}

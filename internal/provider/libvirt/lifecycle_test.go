@@ -149,6 +149,22 @@ func TestAbsence(t *testing.T) {
 			want(t, err, provider.NotFound)
 		})
 	}
+	t.Run("L6: the domain vanishes while it is deleted, and its volumes go all the same", func(t *testing.T) {
+		r := newRig(t, libvirttest.Config{})
+		r.mustMake(t)
+		r.daemon.SetFaults(func(_ context.Context, m, _ string) error {
+			if m == "Metadata" {
+				r.daemon.RemoveDomain(r.domain())
+			}
+			return nil
+		}, nil)
+		if err := r.Delete(t.Context(), r.ref()); err != nil {
+			t.Error(err)
+		}
+		if left := r.ours(); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
+	})
 	// The row X10 is proven on the real host.
 	for _, method := range []string{"Domain", "Metadata", "InterfaceAddresses"} {
 		for name, fault := range map[string]error{
