@@ -4,6 +4,7 @@ package kubeapi
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -21,7 +22,7 @@ var findBinary = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command(filepath.Join(root, "hack", "build-standalone.sh"))
+	cmd := exec.CommandContext(context.Background(), filepath.Join(root, "hack", "build-standalone.sh"))
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

@@ -3,6 +3,7 @@
 package kubeapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -79,7 +80,8 @@ func (s *server) start() error {
 	if s.running() {
 		return errors.New("the test server runs already: end it with Kill9 first")
 	}
-	cmd := exec.Command(s.binary, "serve", "--data-dir", s.dataDir, "--port", strconv.Itoa(s.port))
+	// stop and kill end it, and the death signal; no context does.
+	cmd := exec.CommandContext(context.Background(), s.binary, "serve", "--data-dir", s.dataDir, "--port", strconv.Itoa(s.port))
 	s.output = newOutput()
 	cmd.Stdout, cmd.Stderr = s.output, s.output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -59,9 +59,6 @@ func prepare(dataDir, socketDir string) (*os.File, error) {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
-		if err := os.Chmod(dir, 0o700); err != nil {
-			return nil, err
-		}
 	}
 	if err := os.Remove(filepath.Join(socketDir, socketName)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err

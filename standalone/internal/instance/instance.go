@@ -67,7 +67,7 @@ func serve(ctx context.Context, dir *datadir.Dir, port int, ready func(Ready)) e
 		return err
 	}
 	// The control plane closes it when it stops; this is for when it does not get that far.
-	defer listener.Close()
+	defer func() { _ = listener.Close() }()
 	store, err := etcd.Start(ctx, dir.Etcd(), dir.Sockets())
 	if err != nil {
 		return err
