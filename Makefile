@@ -12,6 +12,9 @@ KVMHOST := test/kvmhost
 LIVE_PACKAGES := ./live/... ./test/kvmhost/... ./internal/provider/kvm2/...
 KUBEAPI_PACKAGES := ./test/kubeapi/... ./internal/controller/... ./internal/cluster/... ./internal/cli/... ./api/...
 TESTRUN = go run ./hack/testrun
+# Programs and live tests are built in one way, so that they share what the compiler made.
+export CGO_ENABLED = 0
+RACE = CGO_ENABLED=1
 # A live test's own deadline comes from its steps; this bounds the binary as a whole.
 LIVE_TIMEOUT ?= 45m
 RUN ?= .
@@ -24,9 +27,9 @@ help: ## Show this list.
 
 .PHONY: build
 build: ## Build the operator and the agent into bin/.
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o bin/egress-proxies ./cmd/egress-proxies
+	go build -ldflags "-s -w" -o bin/egress-proxies ./cmd/egress-proxies
 	for arch in amd64 arm64; do \
-	  CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -trimpath -ldflags "-s -w" -o bin/egress-agent-linux-$$arch ./cmd/egress-agent; \
+	  GOOS=linux GOARCH=$$arch go build -ldflags "-s -w" -o bin/egress-agent-linux-$$arch ./cmd/egress-agent; \
 	done
 
 .PHONY: standalone
@@ -56,11 +59,11 @@ test-unit: suite-unit ## Run the tests that need nothing but Go.
 
 .PHONY: suite-unit
 suite-unit:
-	$(TESTRUN) run $(RESULTS) unit -- -race ./...
+	$(RACE) $(TESTRUN) run $(RESULTS) unit -- -race ./...
 
 .PHONY: suite-kubeapi
 suite-kubeapi:
-	EGRESS_STANDALONE=$$(hack/build-standalone.sh) $(TESTRUN) run $(RESULTS) kubeapi -- -race -tags kubeapi -p 2 $(KUBEAPI_PACKAGES)
+	$(RACE) EGRESS_STANDALONE=$$(hack/build-standalone.sh) $(TESTRUN) run $(RESULTS) kubeapi -- -race -tags kubeapi -p 2 $(KUBEAPI_PACKAGES)
 
 .PHONY: suite-standalone
 suite-standalone:

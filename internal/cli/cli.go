@@ -11,6 +11,8 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
 )
 
 // Exit codes.
@@ -35,9 +37,12 @@ func (e usageError) Unwrap() error { return e.error }
 // streams are where a command writes to.
 type streams struct{ out, err io.Writer }
 
-// Run runs the command line args until it ends or ctx does, and returns the exit code.
-func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	root := newRoot(streams{stdout, stderr})
+// Decorator wraps the Backend of each host: with faults in a drill, say.
+type Decorator func(libvirt.Backend) libvirt.Backend
+
+// Run runs the command line args until it ends or ctx does, and returns the exit code. Decorators wrap in the order given.
+func Run(ctx context.Context, args []string, stdout, stderr io.Writer, decorators ...Decorator) int {
+	root := newRoot(streams{stdout, stderr}, decorators)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
@@ -51,7 +56,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return ExitFailed
 }
 
-func newRoot(s streams) *cobra.Command {
+func newRoot(s streams, decorators []Decorator) *cobra.Command {
 	root := &cobra.Command{
 		Use: "egress-proxies", Short: "Exit IPs as Kubernetes resources", Long: long,
 		Version: version(), SilenceErrors: true, SilenceUsage: true,
@@ -63,7 +68,7 @@ func newRoot(s streams) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
-	root.AddCommand(newOperator(s), newReflector(s), newConfig(s), newVersion(s))
+	root.AddCommand(newOperator(s, decorators), newReflector(s), newConfig(s), newVersion(s))
 	return root
 }
 

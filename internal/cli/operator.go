@@ -63,7 +63,7 @@ func (f *operatorFlags) bind(flags *pflag.FlagSet) {
 	f.logs.bind(flags)
 }
 
-func newOperator(s streams) *cobra.Command {
+func newOperator(s streams, decorators []Decorator) *cobra.Command {
 	var flags operatorFlags
 	cmd := &cobra.Command{
 		Use:   "operator",
@@ -76,7 +76,7 @@ func newOperator(s streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return flags.run(cmd.Context(), log)
+			return flags.run(cmd.Context(), log, decorators)
 		},
 	}
 	flags.bind(cmd.Flags())
@@ -84,7 +84,7 @@ func newOperator(s streams) *cobra.Command {
 }
 
 // run is the operator until ctx ends.
-func (f *operatorFlags) run(ctx context.Context, log *slog.Logger) error {
+func (f *operatorFlags) run(ctx context.Context, log *slog.Logger, decorators []Decorator) error {
 	if f.providers == "" {
 		return usageError{fmt.Errorf("--providers is required: the file that says where instances are made")}
 	}
@@ -122,7 +122,7 @@ func (f *operatorFlags) run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	env := environment{cluster: identity.ID, file: file, agents: agents, log: log}
+	env := environment{cluster: identity.ID, file: file, agents: agents, log: log, decorators: decorators}
 	if err := f.assemble(ctx, mgr, identity, file, func() (map[string]provider.Provider, error) { return makeProviders(env) }, log); err != nil {
 		return err
 	}

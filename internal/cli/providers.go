@@ -23,6 +23,8 @@ type environment struct {
 	file    *config.File
 	agents  libvirt.AgentSource
 	log     *slog.Logger
+	// decorators wrap the Backend of each host.
+	decorators []Decorator
 }
 
 // constructor makes the provider of one entry.
@@ -35,10 +37,22 @@ var constructors = map[string]constructor{
 		if err != nil {
 			return nil, err
 		}
-		return kvm2.New(libvirt.Options{
+		return libvirt.New(libvirt.Options{
 			Cluster: env.cluster, Entry: entry, Reflectors: reflectors, Agent: env.agents, Log: env.log.With("entry", entry.Name),
+			Backend: env.decorated(kvm2.Backends(entry.Credentials)),
 		})
 	},
+}
+
+// decorated wraps every Backend that is made.
+func (env environment) decorated(backend func(config.Host) libvirt.Backend) func(config.Host) libvirt.Backend {
+	return func(h config.Host) libvirt.Backend {
+		b := backend(h)
+		for _, decorate := range env.decorators {
+			b = decorate(b)
+		}
+		return b
+	}
 }
 
 // makeProviders makes the provider of each entry of the file. Where one cannot be made, none is left.

@@ -79,6 +79,13 @@ func Start(ctx context.Context, dir string, hosts ...int) (_ *Lab, err error) {
 			return nil, err
 		}
 		l.Hosts = append(l.Hosts, h)
+		if h == l.Hosts[0] {
+			continue
+		}
+		// The reflector listens at this machine's end of the first host's wire: guests of the others need the way there.
+		if _, err := h.Exec(ctx, "ip", "route", "replace", l.Hosts[0].Outside+"/32", "via", h.Outside); err != nil {
+			return nil, err
+		}
 	}
 	if err := l.startAPI(ctx); err != nil {
 		return nil, err
@@ -179,7 +186,6 @@ func (l *Lab) OperatorBinary() string { return filepath.Join(l.Root, "bin", "egr
 func (l *Lab) OperatorArgs() []string {
 	return []string{
 		"operator", "--kubeconfig", l.Kubeconfig, "--providers", l.providers, "--agent-dir", filepath.Join(l.Root, "bin"),
-		"--metrics-bind-address", "127.0.0.1:0", "--health-probe-bind-address", "127.0.0.1:0",
 	}
 }
 
@@ -188,7 +194,7 @@ func (l *Lab) StartOperator() error {
 	return l.StartOperatorAs(exec.Command(l.OperatorBinary(), l.OperatorArgs()...))
 }
 
-// StartOperatorAs starts the operator as another program, say one that dies at a chosen step.
+// StartOperatorAs starts the operator as another program, say one that dies at a chosen step, and returns once it works.
 func (l *Lab) StartOperatorAs(cmd *exec.Cmd) error {
 	if l.Operator != nil && ended(l.Operator) == nil {
 		return errors.New("an operator runs already")
@@ -197,8 +203,12 @@ func (l *Lab) StartOperatorAs(cmd *exec.Cmd) error {
 	if err != nil {
 		return err
 	}
-	l.Operator, err = process.Start(cmd, log)
-	return err
+	if l.Operator, err = process.Start(cmd, log); err != nil {
+		return err
+	}
+	return Until(context.Background(), startTimeout, "the operator to start", func(context.Context) (bool, error) {
+		return strings.Contains(l.Operator.Output(), "operator starts"), ended(l.Operator)
+	})
 }
 
 // StopOperator ends the operator in good order.

@@ -10,9 +10,7 @@ import (
 // Type of the entries that this package serves.
 const Type = "kvm2"
 
-// New makes the provider of one entry. What o.Backend says is replaced: hosts are reached over SSH, as the entry says.
-func New(o libvirt.Options) (*libvirt.Provider, error) {
-	credentials := o.Entry.Credentials
-	o.Backend = func(h config.Host) libvirt.Backend { return NewBackend(TargetOf(credentials, h), h.Pool) }
-	return libvirt.New(o)
+// Backends reaches the hosts of one entry, for libvirt.New.
+func Backends(credentials config.SSHCredentials) func(config.Host) libvirt.Backend {
+	return func(h config.Host) libvirt.Backend { return NewBackend(TargetOf(credentials, h), h.Pool) }
 }
