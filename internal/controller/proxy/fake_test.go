@@ -22,8 +22,8 @@ type scripted struct {
 	mu        sync.Mutex
 	hosts     []provider.HostState
 	instances map[string]*made
-	// leftovers of a Create on a host that is full: gone with Delete, and no instance to Get.
-	leftovers map[string]bool
+	// leftovers of a Create on a host that is full: no instance to Get, and gone after so many calls of Delete.
+	leftovers map[string]int
 	full      map[string]bool
 	// fail answers a call instead of the provider: by "create", "get", "delete", "retain", each with the host.
 	fail func(call string, ref provider.InstanceRef) error
@@ -46,7 +46,7 @@ type made struct {
 
 func newScripted(t testing.TB, hosts ...string) *scripted {
 	s := &scripted{
-		t: t, instances: map[string]*made{}, leftovers: map[string]bool{}, full: map[string]bool{}, retained: map[string]bool{},
+		t: t, instances: map[string]*made{}, leftovers: map[string]int{}, full: map[string]bool{}, retained: map[string]bool{},
 		calls: map[string]int{}, death: &death{},
 	}
 	for _, name := range hosts {
@@ -101,7 +101,7 @@ func (s *scripted) Create(_ context.Context, spec provider.InstanceSpec) (provid
 	}
 	defer leave()
 	if s.full[spec.Host] {
-		s.leftovers[key(spec.InstanceRef)] = true
+		s.leftovers[key(spec.InstanceRef)] = 3
 		return provider.Instance{}, &provider.Error{Kind: provider.Capacity, Host: spec.Host, Message: "no room"}
 	}
 	m, ok := s.instances[key(spec.InstanceRef)]
@@ -146,8 +146,10 @@ func (s *scripted) Delete(_ context.Context, ref provider.InstanceRef) error {
 		return err
 	}
 	defer leave()
-	if s.leftovers[key(ref)] {
-		delete(s.leftovers, key(ref))
+	if s.leftovers[key(ref)] > 0 {
+		if s.leftovers[key(ref)]--; s.leftovers[key(ref)] == 0 {
+			delete(s.leftovers, key(ref))
+		}
 		return nil
 	}
 	m, ok := s.instances[key(ref)]

@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
-	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 )
 
 func TestBadReferencesAreConditions(t *testing.T) {
@@ -160,10 +159,4 @@ func TestARestartOfTheOperatorDemotesNobody(t *testing.T) {
 	before := p.ResourceVersion
 	w.start()
 	w.holds(p, "untouched", func(p *v1alpha1.Proxy) bool { return ready(p) && p.ResourceVersion == before })
-	t.Run("T1: a changed providers file is looked at with the next operator", func(t *testing.T) {
-		w.stop()
-		w.file.Entries[0].Images["large"] = config.Image{}
-		w.start()
-		w.holds(p, "Ready", ready)
-	})
 }

@@ -58,10 +58,18 @@ func (r *Reconciler) absent(ctx context.Context, p *pass) (bool, error) {
 	}
 	p.clearInstance()
 	r.startsAnew(p)
-	if pin := p.pin(); pin != "" && pin != p.proxy.Status.Host {
-		if moved, err := r.moveOn(ctx, p); err != nil || !moved {
-			return false, err
-		}
+	pin, host := p.pin(), p.proxy.Status.Host
+	misplaced := pin != "" && pin != host
+	if !misplaced && !r.wasFull(p, host) {
+		return r.create(ctx, p)
+	}
+	switch m, why, err := r.moveOn(ctx, p); {
+	case err != nil || m == leaving:
+		return false, err
+	case m == nowhere && misplaced:
+		p.provisioned(metav1.ConditionFalse, v1alpha1.ReasonPending, "the pinned host cannot take the instance: "+why)
+		p.lookAgain(p.provisionDelay())
+		return false, nil
 	}
 	return r.create(ctx, p)
 }
@@ -128,8 +136,8 @@ func (r *Reconciler) full(ctx context.Context, p *pass, cause error) error {
 		n.full[p.proxy.Status.Host] = p.now
 	})
 	r.failed(p, metav1.ConditionFalse, outcomeOf(cause))
-	moved, err := r.moveOn(ctx, p)
-	if moved {
+	m, _, err := r.moveOn(ctx, p)
+	if m == moved {
 		p.lookAgain(soon)
 	}
 	return err

@@ -89,25 +89,48 @@ func (p *pass) clearBoot() {
 	p.unprobed()
 }
 
+// move is how far a Proxy is on its way to another host.
+type move int
+
+const (
+	// nowhere: no other host will do.
+	nowhere move = iota
+	// leaving: the old host is not confirmed clean yet.
+	leaving
+	// moved: the new placement is written.
+	moved
+)
+
 // moveOn leaves a host for another: the pinned one, or after Capacity any that has room. It does so only once the old host is confirmed
-// clean. moved is false where there is nowhere to go, or not yet.
-func (r *Reconciler) moveOn(ctx context.Context, p *pass) (moved bool, err error) {
-	host, _ := r.choose(p)
+// clean. Where it goes nowhere, it says why.
+func (r *Reconciler) moveOn(ctx context.Context, p *pass) (m move, why string, err error) {
+	host, why := r.choose(p)
 	if host == "" || host == p.proxy.Status.Host {
 		r.notes.of(p.proxy.UID, func(n *note) { n.host = p.proxy.Status.Host })
-		return false, nil
+		return nowhere, why, nil
 	}
 	clean, err := confirmClean(ctx, p.provider, p.ref())
-	if err != nil {
-		p.provisioned(metav1.ConditionFalse, reasonOf(err), "before moving to another host: "+err.Error())
-		p.lookAgain(r.retry(p.proxy.UID))
-		return false, nil
-	}
-	if !clean {
+	switch {
+	case err != nil:
+		o := outcomeOf(err)
+		o.message = "before moving to host " + host + ": " + o.message
+		r.failed(p, metav1.ConditionFalse, o)
+		return leaving, "", nil
+	case !clean:
+		p.provisioned(metav1.ConditionFalse, v1alpha1.ReasonPending, fmt.Sprintf("moves from host %s, which is being cleaned, to %s", p.proxy.Status.Host, host))
 		p.lookAgain(soon)
-		return false, nil
+		return leaving, "", nil
 	}
-	return true, r.writePlacement(ctx, p, host)
+	return moved, "", r.writePlacement(ctx, p, host)
+}
+
+// wasFull says whether a host answered lately that it has no room.
+func (r *Reconciler) wasFull(p *pass, host string) (full bool) {
+	r.notes.of(p.proxy.UID, func(n *note) {
+		at, ok := n.full[host]
+		full = ok && p.now.Sub(at) < fullFor
+	})
+	return full
 }
 
 // confirmClean deletes what is left of an instance, and says whether the host confirmed that nothing is.

@@ -22,7 +22,7 @@ import (
 // TestDeathWhileMovingToAnotherHost kills the operator at each provider call of a creation whose first host turns out to be full, before
 // and after the call's effect, and starts another.
 func TestDeathWhileMovingToAnotherHost(t *testing.T) {
-	for at := 1; at <= 6; at++ {
+	for at := 1; at <= 8; at++ {
 		for _, after := range []bool{false, true} {
 			when := map[bool]string{false: "before", true: "after"}[after]
 			t.Run(fmt.Sprintf("X17: killed %s provider call %d, one instance and no leftover", when, at), func(t *testing.T) {
@@ -132,6 +132,21 @@ func TestPlacement(t *testing.T) {
 		if p.Status.Host != "h2" {
 			t.Error(describe(p))
 		}
+	})
+	t.Run("pinned elsewhere before anything was made", func(t *testing.T) {
+		w.provider.change(func() { w.provider.fail = failing("create", provider.Permanent) })
+		p := w.proxy("repinned", func(s *v1alpha1.ProxySpec) { s.Placement = &v1alpha1.Placement{Host: "h1"} })
+		w.create(p)
+		p = w.wait(p, "stalled", has(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonPermanent))
+		w.provider.change(func() { w.provider.hosts[1].Ready = false })
+		w.update(p, func(p *v1alpha1.Proxy) { p.Spec.Placement.Host = "h2" })
+		p = w.wait(p, "waits for it", has(v1alpha1.ConditionProvisioned, metav1.ConditionFalse, v1alpha1.ReasonPending))
+		w.provider.change(func() { w.provider.fail, w.provider.hosts[1].Ready = nil, true })
+		if p = w.wait(p, "Ready", ready); p.Status.Host != "h2" {
+			t.Error(describe(p))
+		}
+		w.delete(p)
+		w.waitGone(p)
 	})
 	t.Run("spread, though all are placed at once", func(t *testing.T) {
 		var all []*v1alpha1.Proxy
