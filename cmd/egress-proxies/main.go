@@ -12,10 +12,12 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/cli"
 )
 
-func main() {
+func main() { os.Exit(run()) }
+
+func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	// A second signal ends the process at once.
 	context.AfterFunc(ctx, stop)
-	os.Exit(cli.Run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	return cli.Run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 }

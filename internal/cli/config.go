@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -45,7 +44,7 @@ func loadFile(path string) (*config.File, error) {
 		err = config.CheckFiles(file)
 	}
 	if err != nil {
-		return nil, usageError{errors.Join(errors.New("the providers file cannot be used:"), err)}
+		return nil, usageError{fmt.Errorf("the providers file cannot be used:\n%w", err)}
 	}
 	return file, nil
 }

@@ -20,7 +20,7 @@ func newReflector(s streams) *cobra.Command {
 		Long: `An HTTP server that answers every GET with the address that it came from, as JSON or with ?format=text as text, and logs each
 request as one line. Probes go to it through each proxy; put it where the guests' traffic comes out as the world sees it.`,
 		Example: `  egress-proxies reflector --listen :8080
-  curl -x http://USER:PASSWORD@PROXY:3128 http://REFLECTOR:8080/`,
+  curl -x http://PROXY:3128 --proxy-user USER http://REFLECTOR:8080/`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := logs.logger(s.err)

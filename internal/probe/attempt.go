@@ -158,6 +158,8 @@ func throughConnect(conn net.Conn, t Target, reflector *url.URL, credentials boo
 	if err != nil {
 		return fmt.Errorf("no HTTP answer to CONNECT: %w", err)
 	}
+	// Closing the body of an answer that makes a tunnel reads nothing: it has none.
+	defer func() { _ = response.Body.Close() }()
 	if err := proxyStatus(response); err != nil {
 		return err
 	}

@@ -27,15 +27,14 @@ type Health struct {
 // unhealthy at once, for it was seen to be one; ReflectorDown changes nothing but the words.
 func (h Health) Next(v Verdict, p Policy) Health {
 	h.Last = v.Reason
-	switch {
-	case v.Reason == ReflectorDown:
+	switch v.Reason {
+	case ReflectorDown:
 		h.Reason, h.Message = v.Reason, v.Message
-	case v.Reason == Succeeded:
+		return h
+	case Succeeded:
 		return h.succeeded(v, p)
-	default:
-		return h.failed(v, p)
 	}
-	return h
+	return h.failed(v, p)
 }
 
 func (h Health) succeeded(v Verdict, p Policy) Health {

@@ -188,7 +188,7 @@ func (s *Scheduler) record(it *item, v Verdict) bool {
 		it.again, it.due = false, now
 	} else {
 		it.health = before.Next(v, it.policy)
-		it.due = now.Add(jitter(delay(it.health, it.policy, now.Sub(it.since))))
+		it.due = now.Add(Jitter(delay(it.health, it.policy, now.Sub(it.since))))
 	}
 	heap.Push(&s.queue, it)
 	s.wake()
@@ -202,12 +202,13 @@ func (s *Scheduler) wake() {
 	}
 }
 
-func jitter(d time.Duration) time.Duration {
+// Jitter makes a delay a little longer or shorter, by chance.
+func Jitter(d time.Duration) time.Duration {
 	span := d / jitterPart
 	if span <= 0 {
 		return d
 	}
-	return d - span + rand.N(2*span)
+	return d - span + rand.N(2*span) //nolint:gosec // spreads load, and guards nothing
 }
 
 // queue is a heap by due time.

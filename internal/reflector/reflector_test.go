@@ -52,7 +52,7 @@ func TestAnswers(t *testing.T) {
 		})
 	}
 	t.Run("a long nonce is dropped", func(t *testing.T) {
-		request := httptest.NewRequest("GET", "/", nil)
+		request := httptest.NewRequest(http.MethodGet, "/", nil)
 		request.Header.Set(HeaderNonce, strings.Repeat("n", 65))
 		recorder := httptest.NewRecorder()
 		Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder, request)

@@ -37,7 +37,7 @@ func (r *Reconciler) guestCredentials(ctx context.Context, p *pass) (bool, error
 	if err != nil {
 		p.behind = true
 		p.drifted(fmt.Sprintf("auth.secretRef: the running guest did not take the credentials of Secret %s: %v", secretName(p.proxy), err))
-		p.lookAgain(jittered(r.retry(p.proxy.UID)))
+		p.lookAgain(probe.Jitter(r.retry(p.proxy.UID)))
 		return true, nil
 	}
 	p.proxy.Status.AgentVersion = version

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
+	"github.com/egress-proxies/egress-proxies-operator/internal/probe"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
@@ -118,7 +119,7 @@ func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
 	case err == nil:
 		p.observe(made)
 		p.provisioned(metav1.ConditionFalse, downReason(made.State), p.down())
-		p.lookAgain(jittered(r.retry(p.proxy.UID)))
+		p.lookAgain(probe.Jitter(r.retry(p.proxy.UID)))
 		return false, nil
 	case provider.KindOf(err) == provider.Capacity && !p.found:
 		return false, r.full(ctx, p, err)
@@ -160,7 +161,7 @@ func (p *pass) refuseDown(slow time.Duration) {
 	reason, message := v1alpha1.ReasonDomainDown, p.down()+"; spec.mode is Pinned, so it is not made anew: delete the Proxy, or set mode Rotating"
 	p.provisioned(metav1.ConditionFalse, reason, message)
 	p.stall(reason, message)
-	p.lookAgain(jittered(slow))
+	p.lookAgain(probe.Jitter(slow))
 }
 
 // down says that the instance does not run, and why.

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
+	"github.com/egress-proxies/egress-proxies-operator/internal/probe"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
@@ -68,10 +69,10 @@ func (r *Reconciler) waitFor(p *pass, w wait) time.Duration {
 	case waitWork:
 		return p.provisionDelay()
 	case waitPeople:
-		return jittered(r.Pace.Slow)
+		return probe.Jitter(r.Pace.Slow)
 	case waitRetry:
 	}
-	return jittered(r.retry(p.proxy.UID))
+	return probe.Jitter(r.retry(p.proxy.UID))
 }
 
 // provisionDelay until the next look at an instance that is being made.

@@ -3,7 +3,6 @@
 package proxy
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -30,17 +29,6 @@ func (p Pace) backoff(failures int) time.Duration {
 		}
 	}
 	return d
-}
-
-// jitterPart of a steady delay is the most that it is longer or shorter.
-const jitterPart = 10
-
-func jittered(d time.Duration) time.Duration {
-	span := d / jitterPart
-	if span <= 0 {
-		return d
-	}
-	return d - span + rand.N(2*span)
 }
 
 // retry is the backoff of a Proxy after one more failure.

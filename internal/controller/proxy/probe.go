@@ -26,10 +26,10 @@ func (r *Reconciler) probe(p *pass) {
 		return
 	}
 	policy := policyOf(p.set.File.Probe, p.proxy.Spec.Probe)
-	if _, watched := r.Probes.Health(key); p.credentials != nil && !(p.behind && watched) {
+	if _, watched := r.Probes.Health(key); p.credentials != nil && (!p.behind || !watched) {
 		r.Probes.Watch(key, p.probeTarget(), policy, p.remembered())
 	}
-	p.lookAgain(jittered(policy.Interval))
+	p.lookAgain(probe.Jitter(policy.Interval))
 	health, watched := r.Probes.Health(key)
 	if !watched {
 		return

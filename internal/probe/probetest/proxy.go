@@ -39,7 +39,7 @@ type Proxy struct {
 // NewProxy serves on listen, an IP:port (port 0 chooses one), until Close or the end of the test.
 func NewProxy(t testing.TB, listen, username, password string) *Proxy {
 	t.Helper()
-	listener, err := net.Listen("tcp", listen)
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", listen)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func NewReflector(t testing.TB) *httptest.Server {
 // NewSilence accepts nothing: an address that refuses connections.
 func NewSilence(t testing.TB) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
