@@ -1,7 +1,7 @@
 #!/bin/bash
-# host-init.sh NUMBER HOME: process 1 of a host. Gives it its own folders, /dev, /sys and /run, starts libvirtd and sshd, and reaps.
+# host-init.sh NAME HOME: process 1 of a host. Gives it its own folders, /dev, /sys and /run, starts libvirtd and sshd, and reaps.
 set -euo pipefail
-number=$1 home=$2
+name=$1 home=$2
 
 mount --make-rprivate /
 mount --rbind /sys/fs/cgroup "$home/cgroup"
@@ -15,7 +15,7 @@ mount --bind "$home/log" /var/log/libvirt
 mount --bind "$home/cache" /var/cache/libvirt
 mount --bind "$home/ssh" /etc/ssh
 mount --bind "$home/root-ssh" /root/.ssh
-hostname "egress-host$number"
+hostname "$name"
 
 # libvirtd insists on the users that its Debian package makes, also where it does not use them.
 cp /etc/passwd "$home/passwd"

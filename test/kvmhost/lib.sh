@@ -30,11 +30,12 @@ lock_host() {
 	flock "$lock"
 }
 
-# namespace_init NAME: the pid of the process that is 1 in the pid namespace of that host; nothing when it is down.
-# Read from the kernel each time: a pid in a file may be somebody else's by now.
-namespace_init() {
-	local pid
-	for pid in $(ip netns pids "$1" 2>/dev/null); do
+# host_init NAME: the pid of that host's init; nothing when it is down. Found by its command line and its being process 1 of a
+# pid namespace, each time: a pid in a file may be somebody else's by now.
+host_init() {
+	local cmdline pid
+	for cmdline in $(grep -lsxzF -- "$1" /proc/[0-9]*/cmdline); do
+		pid=${cmdline//[!0-9]/}
 		if awk '$1 == "NSpid:" { one = NF == 3 && $3 == 1 } END { exit !one }' "/proc/$pid/status" 2>/dev/null; then
 			echo "$pid"
 			return
@@ -45,7 +46,7 @@ namespace_init() {
 # enter COMMAND...: run it inside the host.
 enter() {
 	local init
-	init=$(namespace_init "$namespace")
+	init=$(host_init "$namespace")
 	[ -n "$init" ] || fail "host $number is not up: run $here/up $number"
 	nsenter -t "$init" -m -n -p -u -i -- "$@"
 }
@@ -65,7 +66,7 @@ await() {
 # stop_host NAME: end that host's processes by ending its init, then remove its namespace, wire and route.
 stop_host() {
 	local name=$1 init outer tries=250
-	init=$(namespace_init "$name")
+	init=$(host_init "$name")
 	if [ -n "$init" ]; then
 		outer=$(awk '$1 == "PPid:" { print $2 }' "/proc/$init/status" || true) # unshare, which waits for the init
 		kill -KILL "$init" 2>/dev/null || true
