@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -98,17 +99,47 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// safeBuffer is written to by the operator while the test reads.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
 func TestTheOperatorRunsAndEndsCleanly(t *testing.T) {
 	api := kubeapi.Shared(t)
 	namespace := api.Namespace(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var log bytes.Buffer
+	var log safeBuffer
 	ended := make(chan int, 1)
 	args := []string{
 		"operator", "--providers", write(t, "providers.yaml", goodFile), "--kubeconfig", api.Kubeconfig, "--namespace", namespace, "--leader-elect",
 	}
 	go func() { ended <- Run(ctx, args, &log, &log) }()
+	deadline := time.Now().Add(30 * time.Second)
+	// Until then it sets up logging, which the test's own client reads.
+	for !strings.Contains(log.String(), "operator starts") {
+		if time.Now().After(deadline) {
+			t.Fatalf("the operator does not start: %s", &log)
+		}
+		select {
+		case code := <-ended:
+			t.Fatalf("the operator ended with %d: %s", code, &log)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -122,7 +153,6 @@ func TestTheOperatorRunsAndEndsCleanly(t *testing.T) {
 	if err := c.Create(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(30 * time.Second)
 	for !meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionStalled) {
 		if time.Now().After(deadline) {
 			t.Fatal("the operator says nothing about a Proxy of an unknown entry")
