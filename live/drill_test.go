@@ -39,10 +39,11 @@ func TestDrillKilledAtEachStep(t *testing.T) {
 			if !fullDrills() && i%2 != j {
 				continue
 			}
-			kills++
-			if t.Run(when+" "+step, func(t *testing.T) { drill{t, l, d.host}.kill(when + " " + step) }) {
+			t.Run(when+" "+step, func(t *testing.T) {
+				kills++
+				drill{t, l, d.host}.kill(when + " " + step)
 				converged++
-			}
+			})
 		}
 	}
 	fmt.Printf("figure: create crash: %d steps, %d kills, %d converged to one instance, then to none\n", len(steps), kills, converged)
