@@ -9,7 +9,7 @@ include hack/tools.env
 RESULTS := build/results
 TAGS := kubeapi,live
 KVMHOST := test/kvmhost
-LIVE_PACKAGES := ./live/... ./test/kvmhost/... ./internal/provider/kvm2/...
+LIVE_PACKAGES := ./live/... ./test/kvmhost/... ./internal/provider/kvm2/... ./internal/iso9660/...
 KUBEAPI_PACKAGES := ./test/kubeapi/... ./internal/controller/... ./internal/cluster/... ./internal/cli/... ./api/...
 TESTRUN = go run ./hack/testrun
 # Programs and live tests are built in one way, so that they share what the compiler made.
@@ -40,7 +40,8 @@ standalone: ## Build the API server for tests (minutes the first time; cached ou
 demo-kvm2: build ## Make one Proxy a working exit on a real libvirt host of its own, and take everything down again (root).
 	$(KVMHOST)/check
 	$(KVMHOST)/images >/dev/null
-	go run -tags live ./live/demo -standalone "$$(hack/build-standalone.sh)"
+	hack/build-standalone.sh >/dev/null
+	go run -tags live ./live/demo
 
 ##@ Tests
 
@@ -63,23 +64,23 @@ suite-unit:
 
 .PHONY: suite-kubeapi
 suite-kubeapi:
-	$(RACE) EGRESS_STANDALONE=$$(hack/build-standalone.sh) $(TESTRUN) run $(RESULTS) kubeapi -- -race -tags kubeapi -p 2 $(KUBEAPI_PACKAGES)
+	server=$$(hack/build-standalone.sh); $(RACE) EGRESS_STANDALONE=$$server $(TESTRUN) run $(RESULTS) kubeapi -- -race -tags kubeapi -p 2 $(KUBEAPI_PACKAGES)
 
 .PHONY: suite-standalone
 suite-standalone:
-	CGO_ENABLED=0 EGRESS_STANDALONE=$$(hack/build-standalone.sh) $(TESTRUN) run ../$(RESULTS) standalone -C standalone -- ./...
+	server=$$(hack/build-standalone.sh); EGRESS_STANDALONE=$$server $(TESTRUN) run $(RESULTS) standalone -C standalone -- ./...
 
 .PHONY: suite-live
 suite-live: build
 	$(KVMHOST)/check
 	$(KVMHOST)/images >/dev/null
-	EGRESS_STANDALONE=$$(hack/build-standalone.sh) $(TESTRUN) run $(RESULTS) live -- -tags live -p 1 -timeout $(LIVE_TIMEOUT) $(LIVE_PACKAGES)
+	server=$$(hack/build-standalone.sh); EGRESS_STANDALONE=$$server $(TESTRUN) run $(RESULTS) live -- -tags live -p 1 -timeout $(LIVE_TIMEOUT) $(LIVE_PACKAGES)
 
 .PHONY: live
 live: build ## Run chosen live tests with their output: make live RUN=regexp (root).
 	$(KVMHOST)/check
 	$(KVMHOST)/images >/dev/null
-	EGRESS_STANDALONE=$$(hack/build-standalone.sh) go test -tags live -p 1 -count 1 -v -timeout $(LIVE_TIMEOUT) -run '$(RUN)' $(LIVE_PACKAGES)
+	server=$$(hack/build-standalone.sh); EGRESS_STANDALONE=$$server go test -tags live -p 1 -count 1 -v -timeout $(LIVE_TIMEOUT) -run '$(RUN)' $(LIVE_PACKAGES)
 
 .PHONY: drills
 drills: ## Run what repeats (crashes, cycles, faults) at its full count (root; long).
@@ -96,6 +97,7 @@ trace: ## Say which rows of docs/required-behaviour.md no passed subtest of the 
 .PHONY: sweep
 sweep: ## Remove what earlier test runs left on this machine (namespaces, links, folders, by prefix).
 	$(KVMHOST)/sweep
+	rm -rf $${TMPDIR:-/tmp}/egress-{kubeapi,live,demo}-*
 
 .PHONY: bench
 bench: ## Run the benchmarks in bench/.

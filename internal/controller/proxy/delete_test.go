@@ -78,8 +78,8 @@ func (w *world) waitEvent(p *v1alpha1.Proxy, reason, part string) {
 
 func TestDeleteWithoutEntryOrHost(t *testing.T) {
 	for name, change := range map[string]func(*config.File){
-		"X20: the entry is gone": func(f *config.File) { f.Entries = f.Entries[1:] },
-		"X20: the host is gone":  func(f *config.File) { f.Entries[0].Hosts = []config.Host{{Name: "other"}} },
+		"the entry is gone": func(f *config.File) { f.Entries = f.Entries[1:] },
+		"the host is gone":  func(f *config.File) { f.Entries[0].Hosts = []config.Host{{Name: "other"}} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build live
+
+package kvm2_test
+
+import (
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider/kvm2"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt/libvirttest"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider/providertest"
+	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
+)
+
+// contractHost is a host of the contract suites' own.
+const contractHost = 3
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// liveEntry is an entry with one real host, whose image halts in its boot sector: instances start at once and do nothing.
+func liveEntry(t *testing.T) config.Entry {
+	t.Helper()
+	host := kvmhost.Up(t, contractHost)
+	_, _, empty := kvmhost.Images(t)
+	reserve := int64(0)
+	return config.Entry{
+		Name: "kvm2-contract", Type: kvm2.Type, AllowEmulation: true, DefaultImage: "empty",
+		Hosts: []config.Host{{
+			Name: "host", Address: host.SSHAddress, User: host.User, Socket: host.Socket, Pool: host.PoolName, Network: host.Network,
+		}},
+		Credentials:   config.SSHCredentials{PrivateKeyFile: host.KeyFile, KnownHostsFile: host.KnownHostsFile},
+		Images:        map[string]config.Image{"empty": {URL: "file://" + empty, Arch: config.ArchX8664}},
+		MaxImageBytes: 1 << 30, PoolReserveGiB: &reserve,
+	}
+}
+
+// The same suites pass over the libvirt in memory: see package libvirttest.
+
+func TestBackendContract(t *testing.T) {
+	entry := liveEntry(t)
+	backends := kvm2.Backends(entry.Credentials)
+	libvirttest.Contract(t, func(*testing.T) libvirt.Backend { return backends(entry.Hosts[0]) })
+}
+
+func TestProviderContract(t *testing.T) {
+	entry := liveEntry(t)
+	providertest.Run(t, libvirttest.Harness(func(*testing.T) libvirt.Options {
+		return libvirt.Options{Entry: entry, Backend: kvm2.Backends(entry.Credentials)}
+	}))
+}
