@@ -18,12 +18,12 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/hack/internal/testjson"
 )
 
-const usage = `usage: testrun run RESULTS-FOLDER SUITE [-C DIR] [-v] -- GO-TEST-ARGUMENTS
-       testrun summary RESULTS-FOLDER SUITE...`
+var errUsage = errors.New(`usage: testrun run RESULTS-FOLDER SUITE [-C DIR] [-v] -- GO-TEST-ARGUMENTS
+       testrun summary RESULTS-FOLDER SUITE [SUITE]`)
 
 func main() {
 	if len(os.Args) < 4 {
-		fail(usage)
+		fail(errUsage.Error())
 	}
 	var err error
 	switch os.Args[1] {
@@ -32,7 +32,7 @@ func main() {
 	case "summary":
 		err = summary(os.Args[2], os.Args[3:])
 	default:
-		err = errors.New(usage)
+		err = errUsage
 	}
 	if err != nil {
 		fail(err.Error())
@@ -48,7 +48,7 @@ func fail(message string) {
 func run(folder, suite string, args []string) error {
 	split := slices.Index(args, "--")
 	if split < 0 {
-		return errors.New(usage)
+		return errUsage
 	}
 	options, goTest := args[:split], args[split+1:]
 	if err := os.MkdirAll(folder, 0o755); err != nil {

@@ -103,9 +103,9 @@ func listed(names []string) string {
 	if len(names) == 0 {
 		return "nothing"
 	}
-	all := make([]string, min(len(names), most))
-	for i := range all {
-		all[i] = shown(names[i])
+	all := make([]string, 0, most+1)
+	for _, name := range names[:min(len(names), most)] {
+		all = append(all, shown(name))
 	}
 	if len(names) > most {
 		all = append(all, fmt.Sprintf("and %d more", len(names)-most))

@@ -35,11 +35,11 @@ func Dial(ctx context.Context, t Target) (*Link, error) {
 		return nil, failed(ctx, t, "connecting", err)
 	}
 	// Everything below waits for the peer, and is freed by this.
-	stop := context.AfterFunc(ctx, func() { tcp.Close() })
+	stop := context.AfterFunc(ctx, func() { _ = tcp.Close() })
 	l, err := dialOver(ctx, t, tcp, config, keys)
 	if err != nil {
 		stop()
-		tcp.Close()
+		_ = tcp.Close()
 		return nil, err
 	}
 	if !stop() {
@@ -59,7 +59,7 @@ func dialOver(ctx context.Context, t Target, tcp net.Conn, config *ssh.ClientCon
 	if err != nil {
 		return nil, failed(ctx, t, "opening "+t.Socket, err)
 	}
-	l := newLink(t, raw, func() { tcp.Close() })
+	l := newLink(t, raw, func() { _ = tcp.Close() })
 	if err := l.open(ctx); err != nil {
 		l.Close()
 		return nil, openFailed(ctx, t, err)

@@ -179,13 +179,13 @@ func TestStrayAnswers(t *testing.T) {
 			l := mustPipe(t, Target{}, &linktest.Peer{OnCall: hold.onCall})
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			go stall(t.Context(), l) //nolint:errcheck // answered below
+			go stall(t.Context(), l)
 			held := <-hold.calls
 			if err := stall(ctx, l); !errors.Is(err, context.Canceled) {
 				t.Errorf("got %v", err)
 			}
 			ctx, cancel = context.WithCancel(t.Context())
-			go stall(ctx, l) //nolint:errcheck // given up below
+			go stall(ctx, l)
 			late := <-hold.calls
 			cancel()
 			synctest.Wait()
@@ -260,7 +260,7 @@ func FuzzGuard(f *testing.F) {
 		open := map[uint32]linktest.Frame{}
 		for _, call := range asked {
 			open[call.Serial] = call
-			c.Write(call.Encode()) //nolint:errcheck // it has none
+			c.Write(call.Encode())
 		}
 		close(start)
 		for {

@@ -66,7 +66,7 @@ func TestSilence(t *testing.T) {
 			h := newHold(procClose)
 			peer := &linktest.Peer{OnCall: h.onCall}
 			l := mustPipe(t, Target{}, peer)
-			go stall(t.Context(), l) //nolint:errcheck // it only brings us the connection
+			go stall(t.Context(), l)
 			held := <-h.calls
 			held.conn.Send(linktest.Frame{Program: linktest.Keepalive, Version: 1, Procedure: linktest.Ping, Type: linktest.Message})
 			synctest.Wait()
@@ -212,12 +212,12 @@ func TestInFlight(t *testing.T) {
 			l := mustPipe(t, Target{}, &linktest.Peer{OnCall: hold.onCall})
 			ctx, cancel := context.WithCancel(t.Context())
 			for range 3 {
-				go stall(ctx, l) //nolint:errcheck // abandoned below
+				go stall(ctx, l)
 			}
 			synctest.Wait()
 			cancel()
 			for range 2 {
-				go stall(t.Context(), l) //nolint:errcheck // they end with the link
+				go stall(t.Context(), l)
 			}
 			synctest.Wait()
 			if got := len(hold.calls); got != most {

@@ -72,7 +72,7 @@ func run(client *ssh.Client, command string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer session.Close()
+	defer func() { _ = session.Close() }() // the connection goes next
 	out, err := session.Output(command)
 	return strings.Fields(string(out)), err
 }

@@ -32,7 +32,7 @@ func store(got *bytes.Buffer) *linktest.Peer {
 func TestUpload(t *testing.T) {
 	for _, size := range []int{1, uploadChunk - 1, uploadChunk, 3*uploadChunk + 5} {
 		data := make([]byte, size)
-		rand.Read(data) //nolint:errcheck // it has none
+		rand.Read(data)
 		var got bytes.Buffer
 		h := startHost(t, store(&got), nil)
 		l := mustDial(t, h.target)

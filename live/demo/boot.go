@@ -115,21 +115,18 @@ func startTime(stat string) (time.Time, error) {
 // lease reads the DHCP server's own file for the newest lease, and gives the agent's address there.
 func (d *demonstration) lease() (string, bool, error) {
 	text, err := os.ReadFile(filepath.Join(d.host.Dir, "lib", "dnsmasq", d.host.Bridge+".status"))
-	if errors.Is(err, os.ErrNotExist) || len(text) == 0 {
-		return "", false, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", false, err
 	}
 	var leases []struct {
 		Address string `json:"ip-address"`
 		Expiry  int64  `json:"expiry-time"`
 	}
-	if err := json.Unmarshal(text, &leases); err != nil {
-		return "", false, nil // being written
+	if !json.Valid(text) {
+		return "", false, nil // nothing yet, or being written
 	}
-	if len(leases) == 0 {
-		return "", false, nil
+	if err := json.Unmarshal(text, &leases); err != nil || len(leases) == 0 {
+		return "", false, err
 	}
 	newest := leases[0]
 	for _, l := range leases {

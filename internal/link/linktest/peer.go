@@ -51,7 +51,7 @@ func (c *PeerConn) SendRaw(b []byte) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.conn.Write(b) //nolint:errcheck // the reading side finds out
+	c.conn.Write(b) // the reading side finds out
 }
 
 // Close ends the connection, as a daemon that is restarted does.

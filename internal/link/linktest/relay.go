@@ -74,8 +74,8 @@ func (r *Relay) serve(in net.Conn) {
 		if r.closed {
 			c.Close()
 		}
-		c.(*net.TCPConn).SetReadBuffer(r.buffer)  //nolint:errcheck // a larger buffer only takes longer to fill
-		c.(*net.TCPConn).SetWriteBuffer(r.buffer) //nolint:errcheck // see above
+		c.(*net.TCPConn).SetReadBuffer(r.buffer)  // a larger buffer only takes longer to fill
+		c.(*net.TCPConn).SetWriteBuffer(r.buffer) // see above
 	}
 	r.mu.Unlock()
 	r.wg.Go(func() { r.pump(out, in, &r.carried) })

@@ -121,7 +121,7 @@ func (s *Server) channel(ch ssh.NewChannel) {
 			Reserved1       uint32
 		}
 		if ssh.Unmarshal(ch.ExtraData(), &ask) != nil || ask.Path != Socket || s.Serve == nil {
-			ch.Reject(ssh.ConnectionFailed, "open failed") //nolint:errcheck // what OpenSSH says to all of these
+			ch.Reject(ssh.ConnectionFailed, "open failed") // what OpenSSH says to all of these
 			return
 		}
 		if stream, requests, err := ch.Accept(); err == nil {
@@ -131,13 +131,13 @@ func (s *Server) channel(ch ssh.NewChannel) {
 	case "session":
 		s.session(ch)
 	default:
-		ch.Reject(ssh.UnknownChannelType, ch.ChannelType()) //nolint:errcheck // the peer sees either
+		ch.Reject(ssh.UnknownChannelType, ch.ChannelType()) // the peer sees either
 	}
 }
 
 func (s *Server) session(ch ssh.NewChannel) {
 	if s.Exec == nil {
-		ch.Reject(ssh.Prohibited, "no sessions") //nolint:errcheck // the peer sees either
+		ch.Reject(ssh.Prohibited, "no sessions") // the peer sees either
 		return
 	}
 	stream, requests, err := ch.Accept()
@@ -148,12 +148,12 @@ func (s *Server) session(ch ssh.NewChannel) {
 	for r := range requests {
 		var ask struct{ Command string }
 		if r.Type != "exec" || ssh.Unmarshal(r.Payload, &ask) != nil {
-			r.Reply(false, nil) //nolint:errcheck // the peer sees either
+			r.Reply(false, nil) // the peer sees either
 			continue
 		}
-		r.Reply(true, nil)                                                          //nolint:errcheck // the peer sees either
-		io.WriteString(stream, s.Exec(ask.Command))                                 //nolint:errcheck // the peer sees either
-		stream.SendRequest("exit-status", false, ssh.Marshal(struct{ C uint32 }{})) //nolint:errcheck // the peer sees either
+		r.Reply(true, nil)                                                          // the peer sees either
+		io.WriteString(stream, s.Exec(ask.Command))                                 // the peer sees either
+		stream.SendRequest("exit-status", false, ssh.Marshal(struct{ C uint32 }{})) // the peer sees either
 		return
 	}
 }
