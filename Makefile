@@ -6,6 +6,7 @@ SHELL := bash
 
 include hack/tools.env
 
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 RESULTS := build/results
 TAGS := kubeapi,live
 KVMHOST := test/kvmhost
@@ -27,9 +28,9 @@ help: ## Show this list.
 
 .PHONY: build
 build: ## Build the operator and the agent into bin/.
-	go build -ldflags "-s -w" -o bin/egress-proxies ./cmd/egress-proxies
+	go build -ldflags "-s -w -X github.com/egress-proxies/egress-proxies-operator/internal/cli.Version=$(VERSION)" -o bin/egress-proxies ./cmd/egress-proxies
 	for arch in amd64 arm64; do \
-	  GOOS=linux GOARCH=$$arch go build -ldflags "-s -w" -o bin/egress-agent-linux-$$arch ./cmd/egress-agent; \
+	  GOOS=linux GOARCH=$$arch go build -ldflags "-s -w -X main.version=$(VERSION)" -o bin/egress-agent-linux-$$arch ./cmd/egress-agent; \
 	done
 
 .PHONY: standalone

@@ -130,7 +130,8 @@ func (r *report) event(e testjson.Event) {
 	case "build-output":
 		fmt.Fprint(r.out, e.Output)
 	case "fail", "skip":
-		if !r.verbose {
+		// A package without tests is skipped as a whole: nothing to tell.
+		if !r.verbose && (e.Test != "" || e.Action == "fail") {
 			fmt.Fprintf(r.out, "--- %s: %s\n%s", strings.ToUpper(e.Action), name, strings.Join(r.outputs[name], ""))
 		}
 		delete(r.outputs, name)

@@ -67,6 +67,11 @@ func restful(reason string) bool {
 	return reason == v1alpha1.ReasonCordoned || reason == v1alpha1.ReasonExitMismatch
 }
 
+// asked reasons of not being ready are what somebody wanted.
+func asked(reason string) bool {
+	return reason == v1alpha1.ReasonCordoned || reason == v1alpha1.ReasonDeleting
+}
+
 // actionReconcile stands in events for what the operator was doing.
 const actionReconcile = "Reconcile"
 
@@ -78,6 +83,8 @@ func (r *Reconciler) announce(p *pass) {
 	case !was && ready.Status == metav1.ConditionTrue:
 		r.Events.Eventf(p.proxy, nil, corev1.EventTypeNormal, v1alpha1.ReasonReady, actionReconcile, "%s",
 			fmt.Sprintf("in rotation at %s, exit %s", p.proxy.Status.Endpoint, listed(p.proxy.Status.ExitIPs)))
+	case was && ready.Status != metav1.ConditionTrue && asked(ready.Reason):
+		r.Events.Eventf(p.proxy, nil, corev1.EventTypeNormal, ready.Reason, actionReconcile, "%s", ready.Message)
 	case was && ready.Status != metav1.ConditionTrue:
 		r.warn(p, ready.Reason, ready.Message)
 	}
