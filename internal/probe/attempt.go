@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -137,7 +138,7 @@ func ask(ctx context.Context, conn net.Conn, t Target, reflector *url.URL, crede
 	}
 	defer func() { _ = response.Body.Close() }()
 	if forward {
-		if err := proxyStatus(response); err != nil {
+		if err := proxyStatus(response, http.StatusProxyAuthRequired); err != nil {
 			return netip.Addr{}, err
 		}
 	}
@@ -160,7 +161,7 @@ func throughConnect(conn net.Conn, t Target, reflector *url.URL, credentials boo
 	}
 	// Closing the body of an answer that makes a tunnel reads nothing: it has none.
 	defer func() { _ = response.Body.Close() }()
-	if err := proxyStatus(response); err != nil {
+	if err := proxyStatus(response, http.StatusProxyAuthRequired, http.StatusUnauthorized); err != nil {
 		return err
 	}
 	if response.StatusCode/100 != 2 {
@@ -179,10 +180,11 @@ func throughSOCKS5(ctx context.Context, conn net.Conn, t Target, reflector *url.
 
 const maxHeader = 16 << 10
 
-// proxyStatus takes out the answers that are the proxy's own.
-func proxyStatus(response *http.Response) error {
+// proxyStatus takes out the answers that are the proxy's own: refusals by these statuses, and our agent's errors. 401 to a request that
+// was passed on is the reflector's.
+func proxyStatus(response *http.Response, refusals ...int) error {
 	switch {
-	case response.StatusCode == http.StatusProxyAuthRequired, response.StatusCode == http.StatusUnauthorized:
+	case slices.Contains(refusals, response.StatusCode):
 		return refusal{fmt.Sprintf("it answers %d", response.StatusCode)}
 	case response.Header.Get(proxyproto.HeaderError) != "":
 		return errors.New(proxyproto.ParseFailure(response.Header.Get(proxyproto.HeaderError)).Sentence())

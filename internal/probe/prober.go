@@ -42,28 +42,26 @@ type Limits struct {
 
 // Probe probes a proxy once. The end of ctx ends the questions to the reflectors themselves too, which have a time of their own.
 func (p *Prober) Probe(ctx context.Context, t Target, l Limits) Verdict {
+	start := time.Now()
 	observation := p.through(ctx, t, l)
 	if observation.needsControl() {
-		observation.Control, observation.ControlDetail = p.control(ctx, t.Reflectors)
+		observation.Control, observation.ControlDetail = p.control(ctx, t.Reflectors, start)
 	}
 	return Judge(observation)
 }
 
-// through sends the requests through the proxy: to the first reflector that answers.
+// through sends the requests through the proxy: to the first reflector that answers. Each reflector has its own share of the time, so
+// that one that hangs leaves enough for the next.
 func (p *Prober) through(ctx context.Context, t Target, l Limits) Observation {
-	ctx, cancel := context.WithTimeout(ctx, l.Total)
-	defer cancel()
 	observation := Observation{With: Attempt{Result: Broken, Detail: "the providers file has no reflectors"}}
+	share := l.Total / time.Duration(max(len(t.Reflectors), 1))
 	for _, text := range t.Reflectors {
 		reflector, err := url.Parse(text)
 		if err != nil {
 			observation.With.Detail = "a reflector of the providers file is not a URL"
 			continue
 		}
-		observation.With = attempt(ctx, t, reflector, true, l.Dial)
-		if observation.With.Result == Served {
-			observation.Without = attempt(ctx, t, reflector, false, l.Dial)
-		}
+		observation.With, observation.Without = attempts(ctx, t, reflector, l.Dial, share)
 		if observation.With.Result != Broken {
 			break
 		}
@@ -71,11 +69,22 @@ func (p *Prober) through(ctx context.Context, t Target, l Limits) Observation {
 	return observation
 }
 
-// control asks the reflectors directly: one that answers is enough.
-func (p *Prober) control(ctx context.Context, reflectors []string) (Control, string) {
+// attempts asks one reflector with credentials, and, when that is served, without.
+func attempts(ctx context.Context, t Target, reflector *url.URL, dial, share time.Duration) (with, without Attempt) {
+	ctx, cancel := context.WithTimeout(ctx, share)
+	defer cancel()
+	with = attempt(ctx, t, reflector, true, dial)
+	if with.Result == Served {
+		without = attempt(ctx, t, reflector, false, dial)
+	}
+	return with, without
+}
+
+// control asks the reflectors directly: one that answers is enough. An answer from before the probe's start proves nothing.
+func (p *Prober) control(ctx context.Context, reflectors []string, start time.Time) (Control, string) {
 	detail := "none is configured"
 	for _, reflector := range reflectors {
-		err := p.askDirectly(ctx, reflector)
+		err := p.askDirectly(ctx, reflector, start)
 		if err == nil {
 			return Answers, ""
 		}
@@ -84,25 +93,29 @@ func (p *Prober) control(ctx context.Context, reflectors []string) (Control, str
 	return Silent, detail
 }
 
-// askDirectly shares one question among all that ask about the same reflector at about the same time.
-func (p *Prober) askDirectly(ctx context.Context, reflector string) error {
-	p.mu.Lock()
-	known, ok := p.last[reflector]
-	p.mu.Unlock()
-	if ok && time.Since(known.at) < controlAge {
-		return known.err
-	}
-	_, err, _ := p.asks.Do(reflector, func() (any, error) {
-		err := get(ctx, reflector)
+// askDirectly shares one question among all that ask about the same reflector at about the same time. A success counts only when it was asked
+// for at start or later; a failure, which blames nobody, when it is not older than controlAge.
+func (p *Prober) askDirectly(ctx context.Context, reflector string, start time.Time) error {
+	for {
 		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.last == nil {
-			p.last = map[string]control{}
+		known, ok := p.last[reflector]
+		p.mu.Unlock()
+		if ok && (!known.at.Before(start) || known.err != nil && time.Since(known.at) < controlAge) {
+			return known.err
 		}
-		p.last[reflector] = control{at: time.Now(), err: err}
-		return nil, err
-	})
-	return err
+		// A question that others asked before start is waited for, and then asked again.
+		_, _, _ = p.asks.Do(reflector, func() (any, error) {
+			asked := time.Now()
+			err := get(ctx, reflector)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.last == nil {
+				p.last = map[string]control{}
+			}
+			p.last[reflector] = control{at: asked, err: err}
+			return nil, nil
+		})
+	}
 }
 
 func get(ctx context.Context, reflector string) error {
@@ -116,14 +129,14 @@ func get(ctx context.Context, reflector string) error {
 	request.Header.Set(headerNonce, nonce)
 	request.Header.Set("User-Agent", userAgent)
 	request.Close = true
-	direct := &http.Client{Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}}
-	response, err := direct.Do(request)
+	// As through a proxy, a redirect is not followed: the two must ask the same question.
+	response, err := (&http.Transport{Proxy: nil, DisableKeepAlives: true}).RoundTrip(request)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", request.URL.Host, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if _, err := readAnswer(response, nonce); err != nil {
-		return fmt.Errorf("%s: %w", request.URL.Redacted(), err)
+		return fmt.Errorf("%s: %w", request.URL.Host, err)
 	}
 	return nil
 }

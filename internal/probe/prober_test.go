@@ -3,6 +3,7 @@
 package probe_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"encoding/pem"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,7 +22,7 @@ import (
 
 const password = "s3cret-Passw0rd"
 
-var limits = probe.Limits{Total: 5 * time.Second, Dial: time.Second}
+var limits = probe.Limits{Total: 3 * time.Second, Dial: time.Second}
 
 func target(protocol probe.Protocol, address string, reflectors ...string) probe.Target {
 	return probe.Target{Protocol: protocol, Address: address, Username: "u", Password: provider.NewSecret(password), Reflectors: reflectors}
@@ -35,7 +37,12 @@ func TestProbeThroughRealProxies(t *testing.T) {
 	cut.Break(true)
 	reflector, silent := probetest.NewReflector(t).URL, "http://"+probetest.NewSilence(t)
 	impostor := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>log in</html>") }))
-	defer impostor.Close()
+	t.Cleanup(impostor.Close)
+	moved := httptest.NewServer(http.RedirectHandler(reflector, http.StatusMovedPermanently))
+	t.Cleanup(moved.Close)
+	locked := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	t.Cleanup(locked.Close)
+	hanging := newHanging(t)
 
 	wrong := target(probe.HTTP, good.Address, reflector)
 	wrong.Password = provider.NewSecret("other")
@@ -54,12 +61,17 @@ func TestProbeThroughRealProxies(t *testing.T) {
 		"nothing listens":               {target(probe.HTTP, probetest.NewSilence(t), reflector), probe.PortClosed, ""},
 		"egress is cut":                 {target(probe.HTTP, cut.Address, reflector), probe.EgressFailed, ""},
 		"egress is cut over SOCKS5":     {target(probe.SOCKS5, cut.Address, reflector), probe.EgressFailed, ""},
+		"the first reflector hangs":     {target(probe.HTTP, good.Address, hanging, reflector), probe.Succeeded, "127.0.0.7"},
+		"the only reflector hangs":      {target(probe.HTTP, good.Address, hanging), probe.ReflectorDown, ""},
+		"the reflector redirects":       {target(probe.HTTP, good.Address, moved.URL), probe.ReflectorDown, ""},
+		"the reflector asks for a user": {target(probe.HTTP, good.Address, locked.URL), probe.ReflectorDown, ""},
 		"the reflector is down":         {target(probe.HTTP, good.Address, silent), probe.ReflectorDown, ""},
 		"an impostor answers both":      {target(probe.HTTP, good.Address, impostor.URL), probe.ReflectorDown, ""},
 		"an open proxy":                 {target(probe.HTTP, probetest.NewOpenProxy(t), reflector), probe.OpenProxy, ""},
 		"no reflector is configured":    {target(probe.HTTP, good.Address), probe.ReflectorDown, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			v := new(probe.Prober).Probe(t.Context(), c.target, limits)
 			if v.Reason != c.want {
 				t.Fatalf("got %s (%s), want %s", v.Reason, v.Message, c.want)
@@ -72,6 +84,86 @@ func TestProbeThroughRealProxies(t *testing.T) {
 			}
 		})
 	}
+}
+
+// newHanging takes connections and never answers.
+func newHanging(t *testing.T) string {
+	t.Helper()
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return "http://" + listener.Addr().String()
+}
+
+func TestAnonymousSOCKS5FailureIsNoRefusal(t *testing.T) {
+	// Opens its method negotiation to everybody, and then fails for a reason of its own: nobody was refused.
+	for reply, want := range map[byte]probe.Reason{2: probe.Succeeded, 1: probe.EgressFailed, 8: probe.EgressFailed} {
+		address := newSOCKS5(t, reply, probetest.NewReflector(t).Listener.Addr().String())
+		v := new(probe.Prober).Probe(t.Context(), target(probe.SOCKS5, address, probetest.NewReflector(t).URL), limits)
+		if v.Reason != want {
+			t.Errorf("reply %d without credentials: got %s (%s), want %s", reply, v.Reason, v.Message, want)
+		}
+	}
+}
+
+// newSOCKS5 serves whoever offers a password, by way of target, and gives everybody else this reply.
+func newSOCKS5(t *testing.T, reply byte, target string) string {
+	t.Helper()
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var served sync.WaitGroup
+	served.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			served.Go(func() { serveSOCKS5(conn, reply, target) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		served.Wait()
+	})
+	return listener.Addr().String()
+}
+
+func serveSOCKS5(conn net.Conn, reply byte, target string) {
+	defer conn.Close()
+	read := func(n int) []byte {
+		b := make([]byte, n)
+		_, _ = io.ReadFull(conn, b)
+		return b
+	}
+	methods := read(int(read(2)[1]))
+	password := bytes.IndexByte(methods, 2) >= 0
+	if password {
+		_, _ = conn.Write([]byte{5, 2})
+		read(int(read(2)[1]))
+		read(int(read(1)[0]))
+		_, _ = conn.Write([]byte{1, 0})
+	} else {
+		_, _ = conn.Write([]byte{5, 0})
+	}
+	read(10) // an IPv4 request
+	if !password {
+		_, _ = conn.Write([]byte{5, reply, 0, 1, 0, 0, 0, 0, 0, 0})
+		return
+	}
+	upstream, err := net.Dial("tcp", target)
+	if err != nil {
+		return
+	}
+	defer upstream.Close()
+	_, _ = conn.Write([]byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0})
+	go func() { _, _ = io.Copy(upstream, conn) }()
+	_, _ = io.Copy(conn, upstream)
 }
 
 func TestProbeThroughATLSProxy(t *testing.T) {

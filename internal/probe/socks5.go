@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"net/url"
 	"strconv"
 )
@@ -15,6 +16,9 @@ const (
 	socksNoAuth       = 0
 	socksNoAcceptable = 0xff
 	socksConnect      = 1
+	socksIPv4         = 1
+	socksIPv6         = 4
+	socksDenied       = 2 // "connection not allowed by ruleset"
 	socksName         = 3
 )
 
@@ -42,22 +46,39 @@ func socks5Anonymous(conn net.Conn, reflector *url.URL) error {
 	if err != nil || len(host) > 255 {
 		return fmt.Errorf("the reflector's address does not fit into a SOCKS5 request")
 	}
-	request := append([]byte{socksVersion, socksConnect, 0, socksName, byte(len(host))}, host...)
+	request := append([]byte{socksVersion, socksConnect, 0}, socksAddress(host)...)
 	if _, err := conn.Write(append(request, byte(port>>8), byte(port))); err != nil {
 		return err
 	}
 	return readSOCKS5Reply(conn)
 }
 
+// socksAddress is a host as the request with credentials sends it, so that the two ask for the same.
+func socksAddress(host string) []byte {
+	addr, err := netip.ParseAddr(host)
+	switch {
+	case err != nil:
+		return append([]byte{socksName, byte(len(host))}, host...)
+	case addr.Is4():
+		return append([]byte{socksIPv4}, addr.AsSlice()...)
+	}
+	return append([]byte{socksIPv6}, addr.AsSlice()...)
+}
+
+// readSOCKS5Reply takes only a denial for a refusal: any other failure says nothing about who may use the proxy.
 func readSOCKS5Reply(conn net.Conn) error {
 	var head [5]byte
 	if _, err := io.ReadFull(conn, head[:]); err != nil {
 		return fmt.Errorf("no SOCKS5 reply: %w", err)
 	}
-	if head[1] != 0 {
-		return refusal{fmt.Sprintf("it refuses the request itself (reply %d)", head[1])}
+	switch head[1] {
+	case 0:
+	case socksDenied:
+		return refusal{"it denies the request itself"}
+	default:
+		return fmt.Errorf("the proxy fails a request without credentials (SOCKS5 reply %d)", head[1])
 	}
-	rest := map[byte]int{1: 4 - 1 + 2, 4: 16 - 1 + 2, socksName: int(head[4]) + 2}[head[3]]
+	rest := map[byte]int{socksIPv4: 4 - 1 + 2, socksIPv6: 16 - 1 + 2, socksName: int(head[4]) + 2}[head[3]]
 	_, err := io.CopyN(io.Discard, conn, int64(rest))
 	return err
 }
