@@ -63,11 +63,13 @@ func (r *Reconciler) removeInstance(ctx context.Context, p *pass) (removed bool,
 			}
 		}
 		act = func(ctx context.Context, ref provider.InstanceRef) error {
-			if err := provider.IgnoreNotFound(retainer.Retain(ctx, ref)); err != nil {
-				return err
+			err := retainer.Retain(ctx, ref)
+			if provider.IsNotFound(err) {
+				// What was never finished is no instance to retain, and its leavings hold secrets.
+				return from.Delete(ctx, ref)
 			}
-			removed = true
-			return nil
+			removed = err == nil
+			return err
 		}
 	}
 	switch err := act(ctx, p.ref()); {

@@ -123,6 +123,23 @@ func TestRetain(t *testing.T) {
 	}
 }
 
+func TestRetainOfWhatWasNeverFinishedLeavesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.provider.change(func() { w.provider.full = map[string]bool{"h1": true} })
+	p := w.proxy("p", func(s *v1alpha1.ProxySpec) {
+		s.DeletionPolicy, s.Placement = v1alpha1.DeletionRetain, &v1alpha1.Placement{Host: "h1"}
+	})
+	w.create(p)
+	p = w.wait(p, "half made", has(v1alpha1.ConditionProvisioned, metav1.ConditionFalse, v1alpha1.ReasonCapacity))
+	w.delete(p)
+	w.waitGone(p)
+	w.provider.change(func() {
+		if len(w.provider.leftovers) != 0 {
+			t.Errorf("left on the host: %v", w.provider.leftovers)
+		}
+	})
+}
+
 func TestDeleteBeforeAnythingWasMade(t *testing.T) {
 	w := newWorld(t)
 	p := w.proxy("p", func(s *v1alpha1.ProxySpec) { s.Provider = "nonesuch" })

@@ -167,6 +167,9 @@ func (s *scripted) Retain(_ context.Context, ref provider.InstanceRef) error {
 		return err
 	}
 	defer leave()
+	if _, ok := s.instances[key(ref)]; !ok {
+		return notFound(ref)
+	}
 	s.retained[key(ref)] = true
 	return nil
 }
