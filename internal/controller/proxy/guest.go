@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"time"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/probe"
@@ -36,13 +37,21 @@ func (r *Reconciler) guestCredentials(ctx context.Context, p *pass) (bool, error
 	version, err := r.Guest.Ensure(ctx, agent, p.spec.ControlKey, *p.credentials)
 	if err != nil {
 		p.behind = true
-		p.drifted(fmt.Sprintf("auth.secretRef: the running guest did not take the credentials of Secret %s: %v", secretName(p.proxy), err))
-		p.lookAgain(probe.Jitter(r.retry(p.proxy.UID)))
+		p.drifted(fmt.Sprintf("auth.secretRef: the running guest did not take the credentials of Secret %s: %s", secretName(p.proxy), lasting(err)))
+		p.lookAgain(probe.Jitter(r.retryGuest(p.proxy.UID)))
 		return true, nil
 	}
 	p.proxy.Status.AgentVersion = version
-	r.notes.of(p.proxy.UID, func(n *note) { n.guestHas = *p.credentials })
+	r.notes.of(p.proxy.UID, func(n *note) { n.guestHas, n.guestFailures = *p.credentials, 0 })
 	return true, nil
+}
+
+// ownAddress of a connection stands in the errors of package net.
+var ownAddress = regexp.MustCompile(`\S+:\d+->`)
+
+// lasting is an error's text without our own address, whose port is another at each attempt: each new text would be a write.
+func lasting(err error) string {
+	return ownAddress.ReplaceAllString(err.Error(), "")
 }
 
 // mustTell says whether a guest has to be told its credentials: it is known to have others, or it just refused these.

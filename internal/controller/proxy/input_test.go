@@ -4,14 +4,19 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
+	"github.com/egress-proxies/egress-proxies-operator/internal/probe"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
 func TestBadReferencesAreConditions(t *testing.T) {
@@ -150,6 +155,56 @@ func TestNewCredentialsReachTheRunningGuest(t *testing.T) {
 	w.guest.fail(nil)
 	w.wait(p, "no drift", has(v1alpha1.ConditionProvisioned, metav1.ConditionTrue, v1alpha1.ReasonRunning))
 	w.holds(p, "Ready", ready)
+}
+
+func TestAGuestThatTakesNothingIsAskedEverMoreSeldom(t *testing.T) {
+	now := time.Now()
+	scripted := newScripted(t, "h1")
+	guest := &testGuest{by: scripted}
+	r := &Reconciler{Probes: probe.NewScheduler(nil, 1, func(string) {}), Guest: guest, Pace: Pace{Retry: time.Second, RetryMax: 8 * time.Second}}
+	proxy := &v1alpha1.Proxy{ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p"}}
+	proxy.Status.Endpoint = "192.0.2.1:3128"
+	r.notes.of("u", func(n *note) { n.guestHas = provider.Credentials{Username: "old"} })
+	var messages []string
+	for attempt, least := range []time.Duration{1, 2, 4, 8} {
+		guest.fail(fmt.Errorf("status: read tcp 192.0.2.9:%d->192.0.2.1:3128: i/o timeout", 40000+attempt))
+		p := newPass(proxy, Set{}, now)
+		p.provider, p.credentials = scripted, &provider.Credentials{Username: "new"}
+		running := provider.Instance{State: provider.StateRunning, Shape: provider.Shape{Software: provider.SoftwareAgent}}
+		scripted.instances[key(p.spec.InstanceRef)] = &made{Instance: running}
+		for _, step := range []step{r.instance, r.guestCredentials} {
+			if goOn, err := step(t.Context(), p); !goOn || err != nil {
+				t.Fatal(goOn, err)
+			}
+		}
+		if p.after < least*time.Second*9/10 {
+			t.Errorf("attempt %d is repeated after %v, want about %d s", attempt+1, p.after, least)
+		}
+		messages = append(messages, message(p.proxy, v1alpha1.ConditionProvisioned))
+	}
+	if messages = slices.Compact(messages); len(messages) != 1 || !strings.Contains(messages[0], "read tcp 192.0.2.1:3128: i/o timeout") {
+		t.Errorf("the same failure is told in several ways: %q", messages)
+	}
+}
+
+func TestAProxyThatNobodyProbesIsNotReady(t *testing.T) {
+	w := newWorld(t)
+	secret := secretOf(w, "mine", "u", "p")
+	w.create(secret)
+	p := w.made("p", func(s *v1alpha1.ProxySpec) {
+		s.Auth = &v1alpha1.Auth{SecretRef: v1alpha1.SecretReference{Name: "mine"}}
+	})
+	w.delete(secret)
+	p = w.wait(p, "stalled", has(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonInvalidSecret))
+	w.holds(p, "Ready by the probes that go on", ready)
+	w.stop()
+	w.start()
+	p = w.wait(p, "health unknown", has(v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonInvalidSecret))
+	if ready(p) || !strings.Contains(message(p, v1alpha1.ConditionHealthy), "mine") {
+		t.Error(describe(p))
+	}
+	w.create(secretOf(w, "mine", "u", "p"))
+	w.wait(p, "Ready again", ready)
 }
 
 func TestARestartOfTheOperatorDemotesNobody(t *testing.T) {

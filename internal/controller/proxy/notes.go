@@ -24,6 +24,8 @@ type note struct {
 	entry, host string
 	// failures in a row, for the backoff.
 	failures int
+	// guestFailures in a row to hand credentials to the guest: its instance runs, so that failures are none.
+	guestFailures int
 	// full hosts answered Capacity, and when.
 	full map[string]time.Time
 	// progressAt is when progress was last shown.

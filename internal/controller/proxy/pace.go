@@ -40,6 +40,15 @@ func (r *Reconciler) retry(uid types.UID) (delay time.Duration) {
 	return delay
 }
 
+// retryGuest is the backoff of a guest that did not take its credentials once more.
+func (r *Reconciler) retryGuest(uid types.UID) (delay time.Duration) {
+	r.notes.of(uid, func(n *note) {
+		n.guestFailures++
+		delay = r.Pace.backoff(n.guestFailures)
+	})
+	return delay
+}
+
 func (r *Reconciler) succeeded(uid types.UID) {
 	r.notes.of(uid, func(n *note) { n.failures = 0 })
 }

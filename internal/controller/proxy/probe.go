@@ -32,6 +32,8 @@ func (r *Reconciler) probe(p *pass) {
 	p.lookAgain(probe.Jitter(policy.Interval))
 	health, watched := r.Probes.Health(key)
 	if !watched {
+		// Only credentials that cannot be used keep a Proxy from being probed; what the status remembers of it may be long over.
+		p.condition(v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonInvalidSecret, "not probed: "+p.stalledMessage)
 		return
 	}
 	if health.Reason == "" {
