@@ -19,6 +19,7 @@ func (r *Reconciler) external(ctx context.Context, p *pass) (bool, error) {
 			return false, err
 		}
 		if p.ca = string(secret.Data[keyCA]); err != nil || p.ca == "" {
+			p.credentials = nil // the probes go on as they were, for without its CA each would fail
 			return r.refuseSecret(p, "spec.external.tls.caSecretRef: namespace %s needs a Secret %s with the key %s", p.proxy.Namespace, tls.CASecretRef.Name, keyCA)
 		}
 	}

@@ -5,6 +5,7 @@ package proxy
 import (
 	"context"
 	"time"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,7 +24,7 @@ const (
 	statusTime = 10 * time.Second
 	// soon is when a pass that met newer data is repeated.
 	soon = 250 * time.Millisecond
-	// maxMessage is how much of a message a condition shows, in bytes.
+	// maxMessage is how much of a message a condition or an event shows, in bytes.
 	maxMessage = 1024
 )
 
@@ -161,7 +162,11 @@ func bounded(message string) string {
 	if len(message) <= maxMessage {
 		return message
 	}
-	return message[:maxMessage-3] + "..."
+	end := maxMessage - len("...")
+	for !utf8.RuneStart(message[end]) {
+		end--
+	}
+	return message[:end] + "..."
 }
 
 // setCondition keeps the time of the last transition, and the order in which conditions first appeared.

@@ -3,15 +3,21 @@
 package proxy
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
 	"github.com/egress-proxies/egress-proxies-operator/internal/config"
@@ -223,6 +229,59 @@ func TestDelays(t *testing.T) {
 		if got := pace.backoff(failures); got != want {
 			t.Errorf("backoff(%d) = %v, want %v", failures, got, want)
 		}
+	}
+}
+
+func TestBoundedCutsBetweenRunes(t *testing.T) {
+	for shift := range 4 {
+		got := bounded(strings.Repeat("x", shift) + strings.Repeat("€", maxMessage))
+		if len(got) > maxMessage || len(got) < maxMessage-3 || !utf8.ValidString(got) || !strings.HasSuffix(got, "€...") {
+			t.Errorf("shift %d: %d bytes, valid UTF-8 %t", shift, len(got), utf8.ValidString(got))
+		}
+	}
+	if whole := strings.Repeat("x", maxMessage); bounded(whole) != whole {
+		t.Error("a message that fits is cut")
+	}
+}
+
+// notedEvents keeps the notes of events.
+type notedEvents struct{ notes []string }
+
+func (e *notedEvents) Eventf(_, _ runtime.Object, _, _, _, note string, args ...any) {
+	e.notes = append(e.notes, fmt.Sprintf(note, args...))
+}
+
+func TestWarningsFitIntoAnEvent(t *testing.T) {
+	var told notedEvents
+	r := &Reconciler{Events: &told}
+	r.warn(newPass(&v1alpha1.Proxy{}, Set{}, time.Now()), v1alpha1.ReasonAbandoned, strings.Repeat("é", maxMessage))
+	if len(told.notes) != 1 || len(told.notes[0]) > maxMessage {
+		t.Errorf("%d notes, the first of %d bytes", len(told.notes), len(told.notes[0]))
+	}
+}
+
+// noObjects is a client of a cluster that has nothing.
+type noObjects struct{ client.Client }
+
+func (noObjects) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	return apierrors.NewNotFound(corev1.Resource("secrets"), key.Name)
+}
+
+func TestAMissingCALeavesTheProbesAsTheyAre(t *testing.T) {
+	scheduler := probe.NewScheduler(nil, 1, func(string) {})
+	r := &Reconciler{Client: noObjects{}, Probes: scheduler}
+	proxy := &v1alpha1.Proxy{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Spec: v1alpha1.ProxySpec{External: &v1alpha1.ExternalProxy{
+		Address: "proxy.example:443", Protocol: v1alpha1.ProtocolHTTPS, TLS: &v1alpha1.ExternalTLS{CASecretRef: &v1alpha1.SecretReference{Name: "ca"}},
+	}}}
+	proxy.Status.Endpoint = proxy.Spec.External.Address
+	p := newPass(proxy, Set{File: &config.File{}}, time.Now())
+	p.credentials = &provider.Credentials{Username: "u", Password: provider.NewSecret("p")}
+	if goOn, err := r.external(t.Context(), p); goOn || err != nil || p.stalledReason != v1alpha1.ReasonInvalidSecret {
+		t.Fatalf("go on %t, %v, stalled %q", goOn, err, p.stalledReason)
+	}
+	r.probe(p)
+	if _, watched := scheduler.Health("u"); watched {
+		t.Error("the proxy is probed without the CA that verifies it")
 	}
 }
 

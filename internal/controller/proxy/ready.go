@@ -98,5 +98,5 @@ func (r *Reconciler) announce(p *pass) {
 }
 
 func (r *Reconciler) warn(p *pass, reason, message string) {
-	r.Events.Eventf(p.proxy, nil, corev1.EventTypeWarning, reason, actionReconcile, "%s", message)
+	r.Events.Eventf(p.proxy, nil, corev1.EventTypeWarning, reason, actionReconcile, "%s", bounded(message))
 }
