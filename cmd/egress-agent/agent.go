@@ -23,7 +23,7 @@ import (
 
 // maxControlConnections bounds the control channel, which is apart from the
 // clients' bound.
-const maxControlConnections = 16
+const maxControlConnections = 256
 
 // server is what each of the agent's three servers can do.
 type server interface {

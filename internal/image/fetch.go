@@ -82,8 +82,8 @@ func inspect(header []byte, source Source, length int64) (Info, error) {
 // write gives the sink the whole content, and compares the digest of what the sink took.
 func write(ctx context.Context, source Source, sink Sink, content *meter, info Info) (Result, error) {
 	err := sink.Write(ctx, content, content.total, info)
-	if content.err != nil {
-		return Result{}, content.err // the sink may know no more than that its stream broke
+	if err := content.err(); err != nil {
+		return Result{}, err // the sink may know no more than that its stream broke
 	}
 	if err != nil {
 		return Result{}, err

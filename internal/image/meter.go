@@ -6,6 +6,7 @@ import (
 	"errors"
 	"hash"
 	"io"
+	"sync/atomic"
 )
 
 // meter hashes and counts what passes, and keeps the reader's own error, which the far end of an upload may replace by another.
@@ -14,7 +15,16 @@ type meter struct {
 	hash        hash.Hash
 	done, total int64
 	report      func(done, total int64)
-	err         error
+	// failure is set by the reading goroutine, and may be looked at while that still runs.
+	failure atomic.Pointer[error]
+}
+
+// err is the reader's own error so far.
+func (m *meter) err() error {
+	if failure := m.failure.Load(); failure != nil {
+		return *failure
+	}
+	return nil
 }
 
 // Read passes on what it reads.
@@ -26,7 +36,7 @@ func (m *meter) Read(p []byte) (int, error) {
 		m.report(m.done, m.total)
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		m.err = err
+		m.failure.Store(&err)
 	}
 	return n, err
 }

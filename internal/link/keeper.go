@@ -18,6 +18,8 @@ const (
 	authMemory = 30 * time.Second
 	// healthyLife is how long a link must have lived for its death to be no sign of trouble.
 	healthyLife = 10 * time.Second
+	// patience is how long a Get waits for a dial to a host whose last dial failed: a host that is down holds nobody up.
+	patience = time.Second
 )
 
 // Keeper keeps one link to one host for all who need it, and dials anew when it dies:
@@ -38,6 +40,7 @@ type Keeper struct {
 	failures  int           // dials that failed and links that died young, in a row
 	notBefore time.Time     // of the next dial
 	lastErr   error         // why notBefore is set
+	dialErr   error         // of the last dial
 }
 
 // NewKeeper does not dial; the first Get does.
@@ -47,20 +50,37 @@ func NewKeeper(t Target) *Keeper {
 }
 
 // Get returns the living link, dialing it where there is none. While the pause after a
-// failure lasts it returns that failure at once, so that a host that is down holds
-// nobody up. It ends with ctx; the dial goes on for others.
+// failure lasts it returns that failure at once, and after a second while the next dial
+// is under way, so that a host that is down holds nobody up. It ends with ctx; the dial
+// goes on for others.
 func (k *Keeper) Get(ctx context.Context) (*Link, error) {
 	for {
 		l, wait, err := k.look()
 		if l != nil || err != nil {
 			return l, err
 		}
+		last := k.lastFailure()
+		var tired <-chan time.Time
+		if last != nil {
+			timer := time.NewTimer(patience)
+			defer timer.Stop()
+			tired = timer.C
+		}
 		select {
 		case <-wait:
+		case <-tired:
+			return nil, fmt.Errorf("%w (dialing again)", last)
 		case <-ctx.Done():
 			return nil, fmt.Errorf("waiting for a link to %s: %w", k.target.Address, context.Cause(ctx))
 		}
 	}
+}
+
+// lastFailure is why the last dial failed; nil where the last one succeeded, or there was none.
+func (k *Keeper) lastFailure() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.dialErr
 }
 
 // look returns the link, or why there is none, or a dial to wait for.
@@ -90,7 +110,7 @@ func (k *Keeper) redial(done chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer close(done)
-	k.dialing = nil
+	k.dialing, k.dialErr = nil, err
 	switch {
 	case err != nil:
 		k.failed(err)

@@ -6,6 +6,8 @@ import (
 	"context"
 	"net/netip"
 	"time"
+
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 )
 
 // Provider makes the instances of one entry. The package comment is its contract.
@@ -100,12 +102,12 @@ type Image struct {
 	URL, SHA256 string
 }
 
-// String is what people see: the key, or the URL.
+// String is what people and marks see: the key, or the URL without its query, which may hold a token.
 func (i Image) String() string {
 	if i.Name != "" {
 		return i.Name
 	}
-	return i.URL
+	return config.RedactURL(i.URL)
 }
 
 // Credentials of one proxy.

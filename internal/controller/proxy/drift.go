@@ -53,7 +53,7 @@ func drifts(want provider.Shape, pin string, is provider.Instance) []string {
 
 func describeImage(i provider.Image) string {
 	if i.URL != "" {
-		return i.URL + " (sha256 " + i.SHA256 + ")"
+		return i.String() + " (sha256 " + i.SHA256 + ")"
 	}
 	return i.Name
 }

@@ -168,9 +168,17 @@ func (b *backend) Undefine(ctx context.Context, name string) error {
 	})
 }
 
+// agentSeconds is how long a guest's agent may take to answer.
+const agentSeconds = 3
+
 // InterfaceAddresses are a running domain's addresses as one source knows them.
 func (b *backend) InterfaceAddresses(ctx context.Context, name string, source libvirt.AddressSource) ([]libvirt.Interface, error) {
 	raw, err := withDomain(ctx, b, name, func(c *golibvirt.Libvirt, d golibvirt.Domain) ([]golibvirt.DomainInterface, error) {
+		if source == libvirt.SourceAgent {
+			// By default the daemon waits for ever for a guest's agent that went silent within a command. A daemon older than 5.10 does
+			// not know this call; ours has a time of its own then.
+			_, _ = c.DomainAgentSetResponseTimeout(d, agentSeconds, 0)
+		}
 		return c.DomainInterfaceAddresses(d, uint32(source), 0)
 	})
 	if err != nil {

@@ -61,7 +61,7 @@ func foreignImage(entry config.Entry, want provider.Image) (imageSpec, *provider
 		}
 	}
 	refuse := func(message, next string) (imageSpec, *provider.Error) {
-		return imageSpec{}, &provider.Error{Kind: provider.Permanent, Object: "image " + u.Redacted(), Message: message, Next: next}
+		return imageSpec{}, &provider.Error{Kind: provider.Permanent, Object: "image " + config.RedactURL(want.URL), Message: message, Next: next}
 	}
 	switch {
 	case len(entry.AllowURLImages) == 0:
@@ -71,7 +71,7 @@ func foreignImage(entry config.Entry, want provider.Image) (imageSpec, *provider
 	case want.SHA256 == "":
 		return refuse("an image by URL needs its sha256", "set placement.image.sha256")
 	}
-	return imageSpec{Image: config.Image{URL: want.URL, SHA256: want.SHA256, Arch: archX86}, label: "image " + u.Redacted(), untrusted: true}, nil
+	return imageSpec{Image: config.Image{URL: want.URL, SHA256: want.SHA256, Arch: archX86}, label: "image " + config.RedactURL(want.URL), untrusted: true}, nil
 }
 
 func allowHost(allowed []string, host string) error {

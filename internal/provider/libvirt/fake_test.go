@@ -55,7 +55,7 @@ func options(t *testing.T, d *libvirttest.Daemon) libvirt.Options {
 		Cluster: cluster,
 		Entry: config.Entry{
 			Name: "kvm2-home", Type: "kvm2", DefaultImage: "debian",
-			Hosts:         []config.Host{{Name: hostName, Pool: "default", Bridge: "br0"}},
+			Hosts:         []config.Host{{Name: hostName, Address: "198.51.100.7", Pool: "default", Bridge: "br0"}},
 			Images:        map[string]config.Image{"debian": {URL: imageFile(t, qcow2(1<<30)), Arch: "x86_64", Firmware: "bios"}},
 			MaxImageBytes: 1 << 30, PoolReserveGiB: &reserve,
 		},

@@ -22,25 +22,16 @@ const (
 	sharedMode = "0644"
 )
 
-// makeOverlay makes the Proxy's own disk. One that is left over is taken where it is what is wanted; there is no domain, so nothing was
-// written to it that anybody relies on.
+// makeOverlay makes the Proxy's own disk, anew where one is left over: a guest may have booted from that one, and would not take its new
+// seed.
 func (c *creation) makeOverlay(ctx context.Context) error {
 	name := c.names.Overlay(c.uid)
-	capacity := bytesOf(int64(c.spec.DiskSizeGiB))
-	info, err := c.backend.Volume(ctx, name)
-	switch {
-	case err == nil && info.Format == formatQCOW2 && info.BackingPath == c.base.path && info.Capacity == capacity:
-		c.overlayPath = info.Path
-		return nil
-	case err == nil:
-		if err := c.deleteVolume(ctx, name); err != nil {
-			return err
-		}
-	case !IsCode(err, CodeNoVolume):
-		return translate(c.name, "volume "+name, "looking at the overlay", err)
+	if err := c.deleteVolume(ctx, name); err != nil {
+		return err
 	}
+	var err error
 	c.overlayPath, err = c.makeVolume(ctx, volumeSpec{
-		Name: name, Format: formatQCOW2, Capacity: capacity, Mode: secretMode,
+		Name: name, Format: formatQCOW2, Capacity: bytesOf(int64(c.spec.DiskSizeGiB)), Mode: secretMode,
 		BackingPath: c.base.path, BackingFormat: c.base.Content.Format,
 	})
 	return err
@@ -92,7 +83,11 @@ func (c *creation) checkStillPublished(ctx context.Context) error {
 
 // makeSeed makes the seed anew, so that it is what the spec says now.
 func (c *creation) makeSeed(ctx context.Context) error {
-	content, err := c.seed()
+	hypervisors, err := c.hypervisors(ctx)
+	if err != nil {
+		return err
+	}
+	content, err := c.seed(hypervisors)
 	if err != nil {
 		return &provider.Error{Kind: provider.Permanent, Host: c.name, Object: c.object(), Message: err.Error(), Next: "change the spec", Err: err}
 	}
@@ -139,7 +134,7 @@ func (c *creation) definition() (string, error) {
 	}
 	mark, err := Mark{
 		Cluster: c.names.cluster, Entry: c.entry.Name, UID: c.uid, Namespace: c.spec.Namespace, Name: c.spec.Name,
-		Created: time.Now(), Volumes: volumes, Shape: c.spec.Shape, AgentVersion: c.agentVersion,
+		Created: time.Now(), Volumes: volumes, Pool: c.cfg.Pool, Shape: c.spec.Shape, AgentVersion: c.agentVersion,
 	}.Element()
 	if err != nil {
 		return "", err

@@ -248,7 +248,7 @@ func TestDeleteOfATransientDomain(t *testing.T) {
 func TestListOverHosts(t *testing.T) {
 	daemons := map[string]*libvirttest.Daemon{"kvm-1": libvirttest.New(libvirttest.Config{}), "kvm-2": libvirttest.New(libvirttest.Config{})}
 	o := options(t, daemons["kvm-1"])
-	o.Entry.Hosts = append(o.Entry.Hosts, config.Host{Name: "kvm-2", Pool: "default", Network: "default"})
+	o.Entry.Hosts = append(o.Entry.Hosts, config.Host{Name: "kvm-2", Address: "198.51.100.8", Pool: "default", Network: "default"})
 	o.Backend = func(h config.Host) libvirt.Backend { return daemons[h.Name].Backend() }
 	r := rigOver(t, daemons["kvm-1"], o)
 	var made []provider.InstanceRef
@@ -386,4 +386,20 @@ func TestHostsCountInstances(t *testing.T) {
 			t.Errorf("%d instances after the delete", n)
 		}
 	})
+}
+
+func TestAnotherPoolInTheFile(t *testing.T) {
+	r := newRig(t, libvirttest.Config{})
+	r.mustMake(t)
+	before := r.ours()
+	o := options(t, r.daemon)
+	o.Entry.Hosts[0].Pool = "big"
+	moved := rigOver(t, r.daemon, o)
+	moved.uid = r.uid
+	_, err := moved.Create(t.Context(), moved.spec())
+	want(t, err, provider.Permanent, "default", "big", hostName)
+	want(t, moved.Delete(t.Context(), moved.ref()), provider.Permanent, "default", "big", hostName)
+	if diff := cmp.Diff(before, r.ours()); diff != "" {
+		t.Errorf("something of the instance changed: %s", diff)
+	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
@@ -36,7 +37,9 @@ type Mark struct {
 	Retained bool
 	// Volumes that the domain uses: overlay, seed, base, agent.
 	Volumes []string
-	Shape   provider.Shape
+	// Pool that holds them, by name.
+	Pool  string
+	Shape provider.Shape
 	// AgentVersion is empty without our agent.
 	AgentVersion string
 }
@@ -56,6 +59,7 @@ type markXML struct {
 	Name      string   `xml:"name,attr"`
 	Created   string   `xml:"created,attr"`
 	Retained  bool     `xml:"retained,attr"`
+	Pool      string   `xml:"pool,attr"`
 	Shape     shapeXML `xml:"shape"`
 	Volumes   []string `xml:"volume"`
 }
@@ -88,14 +92,23 @@ func (m Mark) encode(name xml.Name) (string, error) {
 	}
 	b, err := xml.Marshal(markXML{
 		XMLName: name, Version: strconv.Itoa(markVersion), Cluster: m.Cluster, Entry: m.Entry, UID: uid,
-		Namespace: m.Namespace, Name: m.Name, Created: m.Created.UTC().Format(time.RFC3339), Retained: m.Retained, Volumes: m.Volumes,
+		Namespace: m.Namespace, Name: m.Name, Created: m.Created.UTC().Format(time.RFC3339), Retained: m.Retained, Volumes: m.Volumes, Pool: m.Pool,
 		Shape: shapeXML{
-			Image: m.Shape.Image.Name, URL: m.Shape.Image.URL, SHA256: m.Shape.Image.SHA256,
+			Image: m.Shape.Image.Name, URL: redacted(m.Shape.Image.URL), SHA256: m.Shape.Image.SHA256,
 			VCPUs: m.Shape.VCPUs, MemoryMiB: m.Shape.MemoryMiB, DiskSizeGiB: m.Shape.DiskSizeGiB,
 			Software: string(m.Shape.Software), Port: m.Shape.Port, UserDataSHA256: m.Shape.UserDataSHA256, AgentVersion: m.AgentVersion,
 		},
 	})
 	return string(b), err
+}
+
+// redacted is an image's URL as a mark may hold it: any client of the daemon reads marks, and a query may hold a token. The digest beside
+// it says which content was meant.
+func redacted(url string) string {
+	if url == "" {
+		return ""
+	}
+	return config.RedactURL(url)
 }
 
 // DecodeMark reads a mark as the daemon gives it, with or without its namespace. The error wraps ErrNewer where a newer version of
@@ -132,7 +145,7 @@ func DecodeMark(element string) (Mark, error) {
 	created, _ := time.Parse(time.RFC3339, x.Created)
 	return Mark{
 		Cluster: x.Cluster, Entry: x.Entry, UID: uid, Namespace: x.Namespace, Name: x.Name,
-		Created: created, Retained: x.Retained, Volumes: x.Volumes, AgentVersion: x.Shape.AgentVersion,
+		Created: created, Retained: x.Retained, Volumes: x.Volumes, Pool: x.Pool, AgentVersion: x.Shape.AgentVersion,
 		Shape: provider.Shape{
 			Image: provider.Image{Name: x.Shape.Image, URL: x.Shape.URL, SHA256: x.Shape.SHA256},
 			VCPUs: x.Shape.VCPUs, MemoryMiB: x.Shape.MemoryMiB, DiskSizeGiB: x.Shape.DiskSizeGiB,

@@ -18,9 +18,9 @@ import (
 func testMark() Mark {
 	return Mark{
 		Cluster: "0123456789ab", Entry: "kvm2-home", UID: testUID, Namespace: "team-a", Name: "exit-1",
-		Created: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Retained: true, Volumes: []string{"o.qcow2", "s.iso", "b.img"}, AgentVersion: "1.2.3",
+		Created: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC), Retained: true, Volumes: []string{"o.qcow2", "s.iso", "b.img"}, AgentVersion: "1.2.3", Pool: "default",
 		Shape: provider.Shape{
-			Image: provider.Image{URL: "https://example.org/a?b=c&d", SHA256: strings.Repeat("a", 64)}, VCPUs: 2, MemoryMiB: 512, DiskSizeGiB: 4,
+			Image: provider.Image{URL: "https://example.org/a", SHA256: strings.Repeat("a", 64)}, VCPUs: 2, MemoryMiB: 512, DiskSizeGiB: 4,
 			Software: provider.SoftwareCloudInit, Port: 3128, UserDataSHA256: strings.Repeat("b", 64),
 		},
 	}
@@ -40,6 +40,15 @@ func TestMarkIsReadAsWritten(t *testing.T) {
 		if strings.Contains(text, MarkNamespace) != (name == "in a definition") {
 			t.Errorf("%s: %s", name, text)
 		}
+	}
+}
+
+func TestMarkHoldsNoToken(t *testing.T) {
+	m := testMark()
+	m.Shape.Image.URL += "?X-Amz-Signature=s3cret"
+	text, err := m.Element()
+	if err != nil || strings.Contains(text, "s3cret") {
+		t.Errorf("%s, %v", text, err)
 	}
 }
 

@@ -233,6 +233,12 @@ func (p *Provider) look(ctx context.Context, t target) (found, error) {
 		return found{}, conflict(t, fmt.Sprintf("it belongs to cluster %q, entry %q, UID %q", mark.Cluster, mark.Entry, mark.UID))
 	case !SameUID(info.UUID, p.names.DomainUUID(t.uid)):
 		return found{}, conflict(t, "it has our mark, and not our UUID: "+info.UUID)
+	case mark.Pool != t.cfg.Pool:
+		return found{}, &provider.Error{
+			Kind: provider.Permanent, Host: t.name, Object: t.object(),
+			Message: fmt.Sprintf("its volumes are in pool %q, and the providers file now says pool %q for this host; it is left alone", mark.Pool, t.cfg.Pool),
+			Next:    fmt.Sprintf("set the host's pool back to %q until its instances are deleted", mark.Pool),
+		}
 	}
 	return found{info, mark}, nil
 }

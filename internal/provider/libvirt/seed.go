@@ -3,7 +3,10 @@
 package libvirt
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"net/netip"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/agentapi"
 	"github.com/egress-proxies/egress-proxies-operator/internal/cloudinit"
@@ -11,11 +14,11 @@ import (
 )
 
 // seed builds the seed in memory. Only the spec can make it fail.
-func (c *creation) seed() ([]byte, error) {
+func (c *creation) seed(hypervisors []netip.Prefix) ([]byte, error) {
 	s := cloudinit.SeedSpec{UID: c.uid, Name: c.spec.Name, Software: cloudinit.Software(c.spec.Software)}
 	switch c.spec.Software {
 	case provider.SoftwareAgent:
-		config, err := c.agentConfig().Marshal()
+		config, err := c.agentConfig(hypervisors).Marshal()
 		if err != nil {
 			return nil, fmt.Errorf("the agent's configuration: %w", err)
 		}
@@ -26,17 +29,41 @@ func (c *creation) seed() ([]byte, error) {
 	return cloudinit.Seed(s)
 }
 
-func (c *creation) agentConfig() agentapi.Config {
+func (c *creation) agentConfig(hypervisors []netip.Prefix) agentapi.Config {
 	config := agentapi.Config{
 		Version: agentapi.ConfigVersion, ListenPort: c.spec.Port,
 		Credentials: []agentapi.Credential{{
 			Username: c.spec.Credentials.Username, Password: c.spec.Credentials.Password.Reveal(),
 		}},
-		Destinations: agentapi.Destinations{Allow: c.entry.Destinations.Prefixes(), Reflectors: c.reflectors},
+		Destinations: agentapi.Destinations{Allow: c.entry.Destinations.Prefixes(), Deny: hypervisors, Reflectors: c.reflectors},
 	}
 	// A key of the wrong length stays zero, which Marshal refuses.
 	if key := c.spec.ControlKey.Reveal(); len(key) == len(config.ControlKey) {
 		copy(config.ControlKey[:], key)
 	}
 	return config
+}
+
+// hypervisors are the addresses of the entry's hosts. Agents refuse them, the public ones too: a request from a guest comes from behind what
+// guards its host from the outside.
+func (c *creation) hypervisors(ctx context.Context) ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for _, h := range c.entry.Hosts {
+		name, _, err := net.SplitHostPort(h.DialAddress())
+		if err != nil {
+			name = h.DialAddress()
+		}
+		addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", name) // an address is its own answer
+		if err != nil {
+			return nil, &provider.Error{
+				Host: h.Name, Message: fmt.Sprintf("its address %s has to be known, so that guests can be kept from it, and the name cannot be resolved", name),
+				Next: "check the operator's name server, or write the address into the providers file", Err: err,
+			}
+		}
+		for _, a := range addresses {
+			a = a.Unmap().WithZone("")
+			all = append(all, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	return all, nil
 }
