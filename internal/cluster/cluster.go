@@ -15,9 +15,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
@@ -68,8 +70,8 @@ func (i Identity) ControlKey(uid string) (provider.Secret, error) {
 	return provider.NewSecret(string(key)), nil
 }
 
-// Load reads the identity from a namespace, which it makes when missing, and makes what is not there yet. The client must not read
-// from a cache. Of several operators that start at once, all end with the same identity.
+// Load reads the identity from a namespace, which it makes when missing, and makes what is not there yet, unless a Proxy
+// has an instance already. The client must not read from a cache, and must know Proxies. Of several operators that start at once, all end with the same identity.
 func Load(ctx context.Context, c client.Client, namespace string) (Identity, error) {
 	if err := ensureNamespace(ctx, c, namespace); err != nil {
 		return Identity{}, err
@@ -107,6 +109,11 @@ func ensureNamespace(ctx context.Context, c client.Client, name string) error {
 func loadID(ctx context.Context, c client.Client, namespace string) (string, error) {
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ConfigMapName}}
 	fill := func() error {
+		err := neverUsed(ctx, c, "create it with the ID that the names of the instances on the hosts show, under the key "+ConfigMapKey+
+			"; with another ID every instance would be orphaned, and made a second time")
+		if err != nil {
+			return err
+		}
 		var system corev1.Namespace
 		if err := c.Get(ctx, client.ObjectKey{Name: kubeSystem}, &system); err != nil {
 			return fmt.Errorf("read the UID of namespace %s, which the cluster ID is made from: %w", kubeSystem, err)
@@ -128,6 +135,11 @@ func loadID(ctx context.Context, c client.Client, namespace string) (string, err
 func loadControlKey(ctx context.Context, c client.Client, namespace string) ([]byte, error) {
 	object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ControlKeyName}}
 	fill := func() error {
+		err := neverUsed(ctx, c, fmt.Sprintf("create it with %d random bytes under the key %s, and make every Proxy anew; "+
+			"a guest that runs obeys no other key than the one it was made with", controlKeyBytes, ControlKeyKey))
+		if err != nil {
+			return err
+		}
 		key := make([]byte, controlKeyBytes)
 		if _, err := rand.Read(key); err != nil {
 			return err
@@ -141,6 +153,26 @@ func loadControlKey(ctx context.Context, c client.Client, namespace string) ([]b
 		return nil, fmt.Errorf("control key in Secret %s/%s: %w", namespace, ControlKeyName, err)
 	}
 	return object.Data[ControlKeyKey], nil
+}
+
+// neverUsed refuses to make what instances on the hosts were made with already: it was lost, and has to be restored. withoutBackup says
+// what to do where it cannot be.
+func neverUsed(ctx context.Context, c client.Reader, withoutBackup string) error {
+	var proxies v1alpha1.ProxyList
+	err := c.List(ctx, &proxies)
+	if meta.IsNoMatchError(err) {
+		return nil // a cluster that does not know the kind has none
+	}
+	if err != nil {
+		return fmt.Errorf("look for Proxies that have instances: %w", err)
+	}
+	for i := range proxies.Items {
+		if p := &proxies.Items[i]; p.Status.Host != "" {
+			return fmt.Errorf("it is missing, though Proxy %s/%s has an instance on host %s that was made with it; restore it from a backup, "+
+				"then start the operator again; without a backup: %s", p.Namespace, p.Name, p.Status.Host, withoutBackup)
+		}
+	}
+	return nil
 }
 
 // getOrCreate reads object, or fills and creates it. The creation decides between several that do so at once: the others read.
