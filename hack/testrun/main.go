@@ -136,8 +136,11 @@ func (r *report) event(e testjson.Event) {
 		}
 		delete(r.outputs, name)
 	case "pass":
+		if !r.verbose {
+			fmt.Fprint(r.out, figures(r.outputs[name]))
+		}
 		if e.Test == "" {
-			fmt.Fprintf(r.out, "ok   %s  %.1f s\n%s", e.Package, e.Elapsed, figures(r.outputs[name]))
+			fmt.Fprintf(r.out, "ok   %s  %.1f s\n", e.Package, e.Elapsed)
 		}
 		delete(r.outputs, name)
 	}
