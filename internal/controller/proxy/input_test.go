@@ -166,7 +166,7 @@ func TestAGuestThatTakesNothingIsAskedEverMoreSeldom(t *testing.T) {
 	proxy.Status.Endpoint = "192.0.2.1:3128"
 	r.notes.of("u", func(n *note) { n.guestHas = provider.Credentials{Username: "old"} })
 	var messages []string
-	for attempt, least := range []time.Duration{1, 2, 4, 8} {
+	for attempt, least := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
 		guest.fail(fmt.Errorf("status: read tcp 192.0.2.9:%d->192.0.2.1:3128: i/o timeout", 40000+attempt))
 		p := newPass(proxy, Set{}, now)
 		p.provider, p.credentials = scripted, &provider.Credentials{Username: "new"}
@@ -177,8 +177,8 @@ func TestAGuestThatTakesNothingIsAskedEverMoreSeldom(t *testing.T) {
 				t.Fatal(goOn, err)
 			}
 		}
-		if p.after < least*time.Second*9/10 {
-			t.Errorf("attempt %d is repeated after %v, want about %d s", attempt+1, p.after, least)
+		if p.after < least*9/10 {
+			t.Errorf("attempt %d is repeated after %v, want about %v", attempt+1, p.after, least)
 		}
 		messages = append(messages, message(p.proxy, v1alpha1.ConditionProvisioned))
 	}
