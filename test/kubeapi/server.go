@@ -3,22 +3,19 @@
 package kubeapi
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/egress-proxies/egress-proxies-operator/test/process"
 )
 
 const (
@@ -30,12 +27,8 @@ const (
 type server struct {
 	binary, dataDir string
 	// port is 0 until the first start has found a free one.
-	port int
-
-	process *os.Process
-	ended   chan struct{}
-	waitErr error // set before ended is closed
-	output  *output
+	port    int
+	process *process.Process
 }
 
 func start(binary, dataDir string) (*API, error) {
@@ -80,35 +73,18 @@ func (s *server) start() error {
 	if s.running() {
 		return errors.New("the test server runs already: end it with Kill9 first")
 	}
-	// stop and kill end it, and the death signal; no context does.
-	cmd := exec.CommandContext(context.Background(), s.binary, "serve", "--data-dir", s.dataDir, "--port", strconv.Itoa(s.port))
-	s.output = newOutput()
-	cmd.Stdout, cmd.Stderr = s.output, s.output
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	s.ended = make(chan struct{})
-	started := make(chan error)
-	go func() {
-		// The kernel sends the death signal when the thread that started the child ends, so it must not end before the child.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			s.waitErr = cmd.Wait()
-		}
-		close(s.ended)
-	}()
-	if err := <-started; err != nil {
-		return fmt.Errorf("start the test server: %w", err)
+	watch := &readiness{ready: make(chan struct{})}
+	var err error
+	if s.process, err = process.Start(exec.Command(s.binary, "serve", "--data-dir", s.dataDir, "--port", strconv.Itoa(s.port)), watch); err != nil {
+		return err
 	}
-	s.process = cmd.Process
 	select {
-	case <-s.output.ready:
+	case <-watch.ready:
 		return nil
-	case <-s.ended:
-		return fmt.Errorf("the test server ended while it started: %w; it printed: %s", s.waitErr, s.output)
+	case <-s.process.Ended():
+		return fmt.Errorf("the test server ended while it started; it printed: %s", s.process.Output())
 	case <-time.After(startTimeout):
-		return errors.Join(fmt.Errorf("the test server was not ready within %s; it printed: %s", startTimeout, s.output), s.kill())
+		return errors.Join(fmt.Errorf("the test server was not ready within %s; it printed: %s", startTimeout, s.process.Output()), s.kill())
 	}
 }
 
@@ -117,7 +93,7 @@ func (s *server) running() bool {
 		return false
 	}
 	select {
-	case <-s.ended:
+	case <-s.process.Ended():
 		return false
 	default:
 		return true
@@ -129,68 +105,33 @@ func (s *server) stop() error {
 	if !s.running() {
 		return nil
 	}
-	if err := s.signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	select {
-	case <-s.ended:
-	case <-time.After(stopTimeout):
-		return errors.Join(fmt.Errorf("the test server did not stop within %s; it printed: %s", stopTimeout, s.output), s.kill())
-	}
-	if s.waitErr != nil {
-		return fmt.Errorf("the test server stopped with an error: %w; it printed: %s", s.waitErr, s.output)
-	}
-	return nil
+	return s.process.Stop(stopTimeout)
 }
 
 func (s *server) kill() error {
 	if !s.running() {
 		return nil
 	}
-	if err := s.signal(syscall.SIGKILL); err != nil {
-		return err
-	}
-	<-s.ended
-	return nil
+	return s.process.Kill()
 }
 
-func (s *server) signal(signal syscall.Signal) error {
-	if err := s.process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("signal %s to the test server: %w", signal, err)
-	}
-	return nil
-}
-
-// output keeps the first part of what a server prints and tells when it says that it is ready.
-type output struct {
-	ready chan struct{}
-
-	mutex   sync.Mutex
+// readiness reads along and tells when the server says that it is ready.
+type readiness struct {
+	ready   chan struct{}
 	printed strings.Builder
 	told    bool
 }
 
-const outputLimit = 64 << 10
-
-func newOutput() *output { return &output{ready: make(chan struct{})} }
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	if room := outputLimit - o.printed.Len(); room > 0 {
-		o.printed.Write(b[:min(len(b), room)])
+func (r *readiness) Write(b []byte) (int, error) {
+	if r.told {
+		return len(b), nil
 	}
-	if !o.told && hasReadyLine(o.printed.String()) {
-		o.told = true
-		close(o.ready)
+	r.printed.Write(b)
+	if hasReadyLine(r.printed.String()) {
+		r.told = true
+		close(r.ready)
 	}
 	return len(b), nil
-}
-
-func (o *output) String() string {
-	o.mutex.Lock()
-	defer o.mutex.Unlock()
-	return o.printed.String()
 }
 
 func hasReadyLine(printed string) bool {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -33,6 +35,18 @@ const (
 	workers         = 2
 )
 
+// namespacedResources asks for what can stand in a namespace. The namespace controller ends the process, with status 1 and without a word,
+// where there is nothing at all; that is also the answer of an API that is being stopped, so then a word is put in its place.
+func namespacedResources(ctx context.Context, api discovery.DiscoveryInterface) func() ([]*metav1.APIResourceList, error) {
+	return func() ([]*metav1.APIResourceList, error) {
+		resources, err := api.ServerPreferredNamespacedResources()
+		if len(resources) == 0 && ctx.Err() != nil {
+			return []*metav1.APIResourceList{{GroupVersion: "v1"}}, err
+		}
+		return resources, err
+	}
+}
+
 // Run runs the controllers until the context ends. The API has to be ready.
 func Run(ctx context.Context, config *rest.Config) error {
 	client, err := kubernetes.NewForConfig(config)
@@ -53,7 +67,7 @@ func Run(ctx context.Context, config *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("garbage collector: %w", err)
 	}
-	namespaces := namespace.NewNamespaceController(ctx, client, objects, client.Discovery().ServerPreferredNamespacedResources,
+	namespaces := namespace.NewNamespaceController(ctx, client, objects, namespacedResources(ctx, client.Discovery()),
 		shared.Core().V1().Namespaces(), namespaceResync, corev1.FinalizerKubernetes)
 	roles := clusterroleaggregation.NewClusterRoleAggregation(shared.Rbac().V1().ClusterRoles(), client.RbacV1())
 
