@@ -188,6 +188,11 @@ func shutDown(t *testing.T, guest *guest) {
 	guest.await(t, "shut off by ACPI", func(ctx context.Context) bool { return guest.state(ctx) == "shut off" })
 }
 
+func running(pid string) bool {
+	_, err := os.Stat(filepath.Join("/proc", pid))
+	return err == nil
+}
+
 func downWhole(t *testing.T, host *Host) {
 	number := strconv.Itoa(host.Number)
 	pids := strings.Fields(run(t, "ip", "netns", "pids", "egress-host"+number))
@@ -198,8 +203,14 @@ func downWhole(t *testing.T, host *Host) {
 		t.Fatal(err)
 	}
 	for _, pid := range pids {
-		if _, err := os.Stat(filepath.Join("/proc", pid)); err == nil {
-			t.Errorf("process %s is left", pid)
+		// One that only entered the namespace from outside, a command's shell say, ends by itself, a moment after.
+		for deadline := time.Now().Add(10 * time.Second); running(pid); {
+			if time.Now().After(deadline) {
+				command, _ := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+				t.Errorf("process %s is left: %q", pid, command)
+				break
+			}
+			time.Sleep(20 * time.Millisecond)
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mounts")
