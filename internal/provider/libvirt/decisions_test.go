@@ -32,10 +32,10 @@ func TestMatch(t *testing.T) {
 		missing string // a part of it; empty when nothing is
 	}{
 		{name: "KVM", need: need{Arch: archX86}, offer: offer{Arch: archX86, KVM: caps(), TCG: caps()}, virt: virtKVM},
-		{name: "M7: no KVM is named", need: need{Arch: archX86}, offer: offer{Arch: archX86, TCG: caps()}, virt: virtKVM, missing: "KVM"},
-		{name: "M7: emulation only where it is allowed", need: need{Arch: archX86, Emulation: true}, offer: offer{Arch: archX86, TCG: caps()}, virt: virtTCG},
+		{name: "no KVM is named", need: need{Arch: archX86}, offer: offer{Arch: archX86, TCG: caps()}, virt: virtKVM, missing: "KVM"},
+		{name: "emulation only where it is allowed", need: need{Arch: archX86, Emulation: true}, offer: offer{Arch: archX86, TCG: caps()}, virt: virtTCG},
 		{name: "KVM is preferred to emulation", need: need{Arch: archX86, Emulation: true}, offer: offer{Arch: archX86, KVM: caps(), TCG: caps()}, virt: virtKVM},
-		{name: "M7: no QEMU is named", need: need{Arch: archX86, Emulation: true}, offer: offer{Arch: archX86}, virt: virtKVM, missing: "QEMU"},
+		{name: "no QEMU is named", need: need{Arch: archX86, Emulation: true}, offer: offer{Arch: archX86}, virt: virtKVM, missing: "QEMU"},
 		{name: "X16: an architecture that the host has not", need: need{Arch: archARM}, offer: offer{Arch: archX86, KVM: caps("efi")}, virt: virtKVM, missing: "aarch64"},
 		{name: "X16: EFI that the host has not", need: need{Arch: archX86, EFI: true}, offer: offer{Arch: archX86, KVM: caps("bios")}, virt: virtKVM, missing: "EFI"},
 		{name: "X16: EFI", need: need{Arch: archX86, EFI: true}, offer: offer{Arch: archX86, KVM: caps("bios", "efi")}, virt: virtKVM},

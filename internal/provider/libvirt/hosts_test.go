@@ -25,9 +25,9 @@ func TestHostsThatCannot(t *testing.T) {
 		change func(*libvirt.Options)
 		says   string
 	}{
-		{"M7: no KVM", libvirttest.Config{NoKVM: true}, nil, "KVM"},
-		{"M7: no bridge", libvirttest.Config{Bridges: []string{"other"}}, nil, "bridge br0"},
-		{"M7: no network", libvirttest.Config{}, func(o *libvirt.Options) { o.Entry.Hosts[0].Network, o.Entry.Hosts[0].Bridge = "none", "" }, "network none"},
+		{"no KVM", libvirttest.Config{NoKVM: true}, nil, "KVM"},
+		{"no bridge", libvirttest.Config{Bridges: []string{"other"}}, nil, "bridge br0"},
+		{"no network", libvirttest.Config{}, func(o *libvirt.Options) { o.Entry.Hosts[0].Network, o.Entry.Hosts[0].Bridge = "none", "" }, "network none"},
 		{"H4e: a pool that is not of files", libvirttest.Config{PoolType: "logical"}, nil, "logical"},
 		{"X16: no EFI", libvirttest.Config{NoEFI: true}, func(o *libvirt.Options) {
 			i := o.Entry.Images["debian"]
@@ -53,7 +53,7 @@ func TestHostsThatCannot(t *testing.T) {
 			}
 		})
 	}
-	t.Run("M7: emulation only where the entry allows it", func(t *testing.T) {
+	t.Run("emulation only where the entry allows it", func(t *testing.T) {
 		r := newRig(t, libvirttest.Config{NoKVM: true}, func(o *libvirt.Options) { o.Entry.AllowEmulation = true })
 		r.mustMake(t)
 		if text, _ := r.daemon.Backend().DomainXML(t.Context(), r.domain()); !strings.Contains(text, `type="qemu"`) || !strings.Contains(text, `mode="maximum"`) {

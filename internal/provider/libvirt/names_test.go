@@ -186,11 +186,11 @@ func TestFindPublished(t *testing.T) {
 		err     bool
 		newer   bool
 	}{
-		{name: "H4b: a volume without a marker is not there for anybody", volumes: []string{low, high}},
-		{name: "H4b: of two published at once the lowest name is used", volumes: []string{high, marker(high), low, marker(low)}, want: low},
+		{name: "a volume without a marker is not there for anybody", volumes: []string{low, high}},
+		{name: "of two published at once the lowest name is used", volumes: []string{high, marker(high), low, marker(low)}, want: low},
 		{name: "a marker without its volume", volumes: []string{marker(low), high, marker(high)}, want: high},
-		{name: "H4: another entry's base is not ours", volumes: []string{other, marker(other)}},
-		{name: "H4d: a marker that cannot be read is an error, not an absence", volumes: []string{low, low + ".v1.served-sha256-xyz.size-1"}, err: true},
+		{name: "another entry's base is not ours", volumes: []string{other, marker(other)}},
+		{name: "a marker that cannot be read is an error, not an absence", volumes: []string{low, low + ".v1.served-sha256-xyz.size-1"}, err: true},
 		{name: "a marker without a version", volumes: []string{low, low + ".vx"}, err: true},
 		{name: "a stray name", volumes: []string{low, marker(low), s.stem + "-000000000003.img.tmp"}, err: true},
 		{name: "C5: a newer marker is left alone, and said", volumes: []string{low, low + ".v2.blake3-00"}, err: true, newer: true},
