@@ -88,8 +88,8 @@ drills: ## Run what repeats (crashes, cycles, faults) at its full count (root; l
 	EGRESS_DRILLS=full $(MAKE) --no-print-directory live RUN=Drill LIVE_TIMEOUT=3h
 
 .PHONY: fuzz
-fuzz: ## Fuzz every target for FUZZTIME each (default 5s).
-	hack/fuzz.sh $(or $(FUZZTIME),5s)
+fuzz: ## Fuzz every target for FUZZTIME each (default 20000x: that many inputs; or 5m).
+	hack/fuzz.sh $(or $(FUZZTIME),20000x)
 
 .PHONY: trace
 trace: ## Say which rows of docs/required-behaviour.md no passed subtest of the last run names.
