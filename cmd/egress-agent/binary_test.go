@@ -24,7 +24,7 @@ func TestImports(t *testing.T) {
 		allowed := false
 		for _, prefix := range []string{
 			"golang.org/x/sys/unix", module + "cmd/egress-agent",
-			module + "internal/agentapi", module + "internal/destination", module + "internal/proxyproto",
+			module + "internal/agent", module + "internal/agentapi", module + "internal/destination", module + "internal/proxyproto",
 		} {
 			allowed = allowed || path == prefix || strings.HasPrefix(path, prefix+"/")
 		}

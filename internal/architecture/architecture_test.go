@@ -23,6 +23,7 @@ var forbidden = []struct {
 	reason string
 }{
 	{"cmd/egress-agent", []string{"k8s.io/", "sigs.k8s.io/", "github.com/", "libvirt.org/"}, "the agent is small: standard library, x/sys and its protocol packages"},
+	{"internal/agent", []string{"k8s.io/", "sigs.k8s.io/", "github.com/", "libvirt.org/"}, "the agent is small: standard library, x/sys and its protocol packages"},
 	{"internal/proxyproto", []string{"k8s.io/", "sigs.k8s.io/", "libvirt.org/", "github.com/digitalocean/"}, "protocols know nothing of Kubernetes and libvirt"},
 	{"internal/link", []string{"k8s.io/", "sigs.k8s.io/", module + "internal/provider", module + "internal/controller"}, "a link serves providers and knows none"},
 	{"internal/image", []string{"k8s.io/", "sigs.k8s.io/", "github.com/digitalocean/", module + "internal/provider"}, "images know nothing of Kubernetes and hypervisors"},
@@ -63,7 +64,7 @@ func TestArrowsPointOneWay(t *testing.T) {
 
 // allowed dependencies in spite of a prefix that is not.
 func allowed(from, dep string) bool {
-	return from == "cmd/egress-agent" && strings.HasPrefix(dep, module)
+	return (from == "cmd/egress-agent" || from == "internal/agent") && strings.HasPrefix(dep, module)
 }
 
 func TestRootModuleIsFreeOfTheAPIServer(t *testing.T) {

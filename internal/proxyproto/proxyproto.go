@@ -36,6 +36,14 @@ type AuthenticatorFunc func(username, password string) bool
 // Authenticate calls f.
 func (f AuthenticatorFunc) Authenticate(username, password string) bool { return f(username, password) }
 
+// LetsAnonymousIn says whether auth also lets clients in that present no
+// credentials at all: only an Authenticator with a method LetsAnonymousIn that
+// returns true does, which none outside of simulations has.
+func LetsAnonymousIn(auth Authenticator) bool {
+	open, ok := auth.(interface{ LetsAnonymousIn() bool })
+	return ok && open.LetsAnonymousIn()
+}
+
 // Request is what an authenticated client asked for.
 type Request struct {
 	// Protocol is ProtocolConnect, ProtocolHTTP or ProtocolSOCKS5.

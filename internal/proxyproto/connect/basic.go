@@ -15,6 +15,9 @@ const headerProxyAuthorization = "Proxy-Authorization"
 // authenticate checks the request's credentials; exactly one header counts.
 func (s *Server) authenticate(r *http.Request) (username string, ok bool) {
 	values := r.Header[headerProxyAuthorization]
+	if len(values) == 0 && proxyproto.LetsAnonymousIn(s.config.Auth) {
+		return "", true
+	}
 	if len(values) != 1 {
 		return "", false
 	}

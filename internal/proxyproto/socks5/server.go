@@ -6,6 +6,7 @@ package socks5
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -162,11 +163,15 @@ func (s *Server) serveConn(conn net.Conn) {
 
 // authenticate runs the method and password messages.
 func (s *Server) authenticate(conn net.Conn, reader *bufio.Reader) (username string, ok bool) {
-	offered, err := readGreeting(reader)
+	methods, err := readGreeting(reader)
 	if err != nil {
 		return "", false
 	}
-	if !offered {
+	if !bytes.Contains(methods, []byte{methodUserPass}) {
+		if bytes.Contains(methods, []byte{methodNone}) && proxyproto.LetsAnonymousIn(s.config.Auth) {
+			_, err = conn.Write([]byte{version, methodNone})
+			return "", err == nil
+		}
 		_, _ = conn.Write([]byte{version, methodUnacceptable})
 		return "", false
 	}

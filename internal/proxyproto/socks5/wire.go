@@ -16,6 +16,7 @@ const (
 	version     = 0x05
 	authVersion = 0x01
 
+	methodNone         = 0x00
 	methodUserPass     = 0x02
 	methodUnacceptable = 0xFF
 
@@ -42,24 +43,20 @@ type replyError struct {
 
 func (e *replyError) Error() string { return e.reason }
 
-// readGreeting reads the client's first message and says whether it offers
-// username and password.
-func readGreeting(r io.Reader) (offersUserPass bool, err error) {
+// readGreeting reads the client's first message: the methods that it offers.
+func readGreeting(r io.Reader) (methods []byte, err error) {
 	var head [2]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
-		return false, err
+		return nil, err
 	}
 	if head[0] != version {
-		return false, fmt.Errorf("version %d is not SOCKS5", head[0])
+		return nil, fmt.Errorf("version %d is not SOCKS5", head[0])
 	}
-	methods := make([]byte, head[1])
+	methods = make([]byte, head[1])
 	if _, err := io.ReadFull(r, methods); err != nil {
-		return false, noEOF(err)
+		return nil, noEOF(err)
 	}
-	for _, method := range methods {
-		offersUserPass = offersUserPass || method == methodUserPass
-	}
-	return offersUserPass, nil
+	return methods, nil
 }
 
 // readUserPass reads the RFC 1929 message.

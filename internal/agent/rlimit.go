@@ -2,7 +2,7 @@
 
 //go:build linux || darwin
 
-package main
+package agent
 
 import "golang.org/x/sys/unix"
 

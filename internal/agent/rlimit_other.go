@@ -2,6 +2,6 @@
 
 //go:build !linux && !darwin
 
-package main
+package agent
 
 func descriptorLimit() (uint64, bool) { return 0, false }
