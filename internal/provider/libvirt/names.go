@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
 // Prefix of everything that the operator makes on a host. Changing it orphans what exists.
@@ -36,19 +38,13 @@ func NewNames(cluster string) (Names, error) {
 // Cluster is the cluster ID.
 func (n Names) Cluster() string { return n.cluster }
 
-// CanonicalUID is the form in which UIDs are compared and kept: lower case, no space around it. ok is false where it is not a UUID.
-func CanonicalUID(uid string) (canonical string, ok bool) {
-	canonical = strings.ToLower(strings.TrimSpace(uid))
-	return canonical, uidPattern.MatchString(strings.ReplaceAll(canonical, "-", ""))
-}
+// CanonicalUID is provider.CanonicalUID.
+func CanonicalUID(uid string) (canonical string, ok bool) { return provider.CanonicalUID(uid) }
 
 // SameUID compares in canonical form, dashes or not.
 func SameUID(a, b string) bool { return compact(a) == compact(b) }
 
-func compact(uid string) string {
-	canonical, _ := CanonicalUID(uid)
-	return strings.ReplaceAll(canonical, "-", "")
-}
+func compact(uid string) string { return provider.CompactUID(uid) }
 
 func (n Names) ours() string { return Prefix + "-" + n.cluster + "-" }
 

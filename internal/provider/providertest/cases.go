@@ -5,6 +5,7 @@ package providertest
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -12,15 +13,16 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
 func (s *suite) create(t *testing.T) {
 	uid := s.newUID(t)
-	spec := s.Spec(uid)
+	spec := s.spec(uid)
 	i := s.made(t, s.Provider, uid)
-	if i.UID != uid || i.Host != s.Host || i.Namespace != spec.Namespace || i.Name != spec.Name || i.ProviderID == "" {
+	if i.UID != uid || i.Host != spec.Host || i.Namespace != spec.Namespace || i.Name != spec.Name || i.ProviderID == "" {
 		t.Errorf("create gave %+v", i)
 	}
 	if i.State != provider.StateRunning || i.Retained {
@@ -84,6 +86,10 @@ func (s *suite) createAtOnce(t *testing.T) {
 func (s *suite) restart(t *testing.T) {
 	uid := s.newUID(t)
 	first := s.made(t, s.Provider, uid)
+	if s.Ephemeral {
+		s.restartAnew(t, uid, first)
+		return
+	}
 	other := s.Restart(t)
 	closeAtEnd(t, other)
 	got, err := other.Get(t.Context(), s.ref(uid))
@@ -91,6 +97,26 @@ func (s *suite) restart(t *testing.T) {
 		t.Errorf("get gave %+v, %v; want %+v", got, err, first)
 	}
 	if again := s.made(t, other, uid); !again.Created.Equal(first.Created) {
+		t.Errorf("create made another one: %+v, want %+v", again, first)
+	}
+	if got := s.listed(t, other); !slices.Equal(got, []string{uid}) {
+		t.Errorf("the list has %q", got)
+	}
+}
+
+// restartAnew holds a provider whose instances end with it to making the same one again.
+func (s *suite) restartAnew(t *testing.T, uid string, first provider.Instance) {
+	t.Helper()
+	s.Provider.(provider.Closer).Close()
+	other := s.Restart(t)
+	closeAtEnd(t, other)
+	_, err := other.Get(t.Context(), s.ref(uid))
+	wantKind(t, "get", err, provider.NotFound)
+	if got := s.listed(t, other); len(got) > 0 {
+		t.Errorf("the list has %q before anything was made", got)
+	}
+	again := s.made(t, other, uid)
+	if again.ProviderID != first.ProviderID || cmp.Diff(first.Addresses, again.Addresses, cmpopts.EquateComparable(netip.Addr{})) != "" {
 		t.Errorf("create made another one: %+v, want %+v", again, first)
 	}
 	if got := s.listed(t, other); !slices.Equal(got, []string{uid}) {
@@ -182,7 +208,7 @@ func (s *suite) cancelled(t *testing.T) {
 			t.Errorf("the call beside it: %v", err)
 		}
 	})
-	_, err := s.Provider.Create(ended, s.Spec(uid))
+	_, err := s.Provider.Create(ended, s.spec(uid))
 	wantKind(t, "create", err, provider.Transient)
 	_, err = s.Provider.Get(ended, s.ref(uid))
 	wantKind(t, "get", err, provider.Transient)
@@ -194,16 +220,23 @@ func (s *suite) cancelled(t *testing.T) {
 }
 
 func (s *suite) refused(t *testing.T) {
-	for name, change := range map[string]func(*provider.InstanceSpec){
+	changes := map[string]func(*provider.InstanceSpec){
 		"no such host":       func(i *provider.InstanceSpec) { i.Host = "no-such-host" },
 		"a UID that is none": func(i *provider.InstanceSpec) { i.UID = "../../etc/passwd" },
 		"no such image":      func(i *provider.InstanceSpec) { i.Image = provider.Image{Name: "no-such-image"} },
-		"L11: no vCPUs":      func(i *provider.InstanceSpec) { i.VCPUs = 0 },
-		"L11: no memory":     func(i *provider.InstanceSpec) { i.MemoryMiB = -1 },
 		"L20: absurd disk":   func(i *provider.InstanceSpec) { i.DiskSizeGiB = 1 << 40 },
-	} {
+	}
+	if s.NoMachines {
+		changes["a number of vCPUs"] = func(i *provider.InstanceSpec) { i.VCPUs = 1 }
+		changes["an amount of memory"] = func(i *provider.InstanceSpec) { i.MemoryMiB = 512 }
+		changes["software of the user's own"] = func(i *provider.InstanceSpec) { i.Software = provider.SoftwareCloudInit }
+	} else {
+		changes["L11: no vCPUs"] = func(i *provider.InstanceSpec) { i.VCPUs = 0 }
+		changes["L11: no memory"] = func(i *provider.InstanceSpec) { i.MemoryMiB = -1 }
+	}
+	for name, change := range changes {
 		t.Run(name, func(t *testing.T) {
-			spec := s.Spec(s.newUID(t))
+			spec := s.spec(s.newUID(t))
 			change(&spec)
 			_, err := s.Provider.Create(t.Context(), spec)
 			wantKind(t, "create", err, provider.Permanent)

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,8 +31,14 @@ type System struct {
 	Provider provider.Provider
 	// Host is one of its hosts.
 	Host string
+	// MoreHosts, where a host takes one instance only: the suite makes up to three instances at a time.
+	MoreHosts []string
 	// Restart makes another provider over the same hosts, as a restarted operator does; the suite closes it.
 	Restart func(t *testing.T) provider.Provider
+	// Ephemeral: instances live in the provider's process and end with it, so that another one makes them anew.
+	Ephemeral bool
+	// NoMachines: instances have no image and no sizes, and a spec with any is refused.
+	NoMachines bool
 	// Spec of an instance on Host.
 	Spec func(uid string) provider.InstanceSpec
 	// Decoys are ways to put something that is not ours where the instance of a UID would be.
@@ -57,6 +65,9 @@ type Damage struct {
 type suite struct {
 	System
 	patience time.Duration
+
+	mu     sync.Mutex
+	hostOf map[string]string
 }
 
 // Run holds a provider to the contract.
@@ -71,7 +82,7 @@ func Run(t *testing.T, h Harness) {
 		{"create, and what it gives", (*suite).create},
 		{"create twice gives one instance", (*suite).createTwice},
 		{"concurrent creates give one instance", (*suite).createAtOnce},
-		{"another provider goes on where this one was", (*suite).restart},
+		{"another provider goes on where this one was, or makes anew what ended with it", (*suite).restart},
 		{"get and delete of nothing are NotFound", (*suite).nothing},
 		{"delete until NotFound, twice, and get after it", (*suite).deleteTwice},
 		{"E2: a UID in any case and with space around it is the same", (*suite).canonical},
@@ -99,7 +110,7 @@ func Run(t *testing.T, h Harness) {
 
 func newSuite(t *testing.T, h Harness) *suite {
 	t.Helper()
-	s := &suite{System: h.New(t), patience: h.Patience}
+	s := &suite{System: h.New(t), patience: h.Patience, hostOf: map[string]string{}}
 	closeAtEnd(t, s.Provider)
 	return s
 }
@@ -114,6 +125,13 @@ func closeAtEnd(t *testing.T, p provider.Provider) {
 func (s *suite) newUID(t *testing.T) string {
 	t.Helper()
 	uid := uuid.NewString()
+	s.mu.Lock()
+	hosts := append([]string{s.Host}, s.MoreHosts...)
+	s.hostOf[uid] = hosts[len(s.hostOf)%len(hosts)]
+	s.mu.Unlock()
+	if s.Ephemeral {
+		return uid
+	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.patience)
 		defer cancel()
@@ -132,7 +150,16 @@ func (s *suite) newUID(t *testing.T) string {
 }
 
 func (s *suite) ref(uid string) provider.InstanceRef {
-	return provider.InstanceRef{Host: s.Host, UID: uid}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return provider.InstanceRef{Host: s.hostOf[strings.ToLower(strings.TrimSpace(uid))], UID: uid}
+}
+
+// spec is Spec, on the host of that UID.
+func (s *suite) spec(uid string) provider.InstanceSpec {
+	spec := s.Spec(uid)
+	spec.InstanceRef = s.ref(uid)
+	return spec
 }
 
 // made creates an instance and waits for it.
@@ -151,7 +178,7 @@ func (s *suite) tryMake(ctx context.Context, p provider.Provider, uid string) (p
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		i, err := p.Create(ctx, s.Spec(uid))
+		i, err := p.Create(ctx, s.spec(uid))
 		if !provider.IsInProgress(err) {
 			return i, err
 		}
