@@ -6,6 +6,7 @@ import (
 	"encoding"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -68,15 +69,18 @@ func (d *document) decodeStruct(node *yaml.Node, v reflect.Value, path string) {
 	if !d.is(node, path, yaml.MappingNode, "!!map", "a mapping (key: value)") {
 		return
 	}
-	known := keysOf(v.Type())
+	if v.Type() == reflect.TypeFor[Entry]() {
+		d.entryType = typeOfEntry(node)
+	}
 	var meant []string
 	d.eachPair(node, path, func(key, value *yaml.Node, at string) {
-		for i, k := range known {
-			if k == key.Value {
+		for i := range v.NumField() {
+			if v.Type().Field(i).Tag.Get("yaml") == key.Value {
 				d.decode(value, v.Field(i), at)
 				return
 			}
 		}
+		known := keysOf(v.Type(), d.entryType)
 		if near := suggestion(key.Value, known); near != "" {
 			meant = append(meant, child(path, near))
 		}
@@ -225,11 +229,37 @@ func kindName(node *yaml.Node) string {
 	}
 }
 
-// keysOf are the keys of a struct's fields, in their order.
-func keysOf(t reflect.Type) []string {
-	keys := make([]string, t.NumField())
-	for i := range keys {
-		keys[i] = t.Field(i).Tag.Get("yaml")
+// typeOfEntry is the type of provider that an entry's node names, or means.
+func typeOfEntry(entry *yaml.Node) string {
+	for i := 0; i+1 < len(entry.Content); i += 2 {
+		if entry.Content[i].Value == "type" {
+			return meantType(entry.Content[i+1].Value)
+		}
+	}
+	return ""
+}
+
+// meantType is the type of provider that a word is, or is near to; empty where there is none.
+func meantType(word string) string {
+	if slices.Contains(Types(), word) {
+		return word
+	}
+	return suggestion(word, Types())
+}
+
+// keysOf are the keys of a struct's fields, in their order: those of one type of entry, or all where it is empty.
+func keysOf(t reflect.Type, entryType string) []string {
+	var keys []string
+	for i := range t.NumField() {
+		if tag := t.Field(i).Tag; entryType == "" || hasType(tag, entryType) {
+			keys = append(keys, tag.Get("yaml"))
+		}
 	}
 	return keys
+}
+
+// hasType says whether a field belongs to entries of a type.
+func hasType(tag reflect.StructTag, entryType string) bool {
+	types := tag.Get("types")
+	return types == "" || slices.Contains(strings.Split(types, ","), entryType)
 }

@@ -21,6 +21,9 @@ const (
 	DefaultPoolReserveGiB = 2
 	DefaultMaxImageBytes  = 16 << 30
 
+	DefaultCapacity = 100
+	DefaultBootTime = Duration(2 * time.Second)
+
 	DefaultArch     = ArchX8664
 	DefaultFirmware = FirmwareBIOS
 )
@@ -43,9 +46,29 @@ func (d *document) applyDefaults(f *File) {
 }
 
 func (d *document) entryDefaults(path string, e *Entry) {
-	fill(d, path+".defaults.vcpus", &e.Defaults.VCPUs, DefaultVCPUs)
-	fill(d, path+".defaults.memoryMiB", &e.Defaults.MemoryMiB, DefaultMemoryMiB)
-	fill(d, path+".defaults.diskSizeGb", &e.Defaults.DiskSizeGb, DefaultDiskSizeGb)
+	if e.Type != TypeLocal {
+		fill(d, path+".defaults.vcpus", &e.Defaults.VCPUs, DefaultVCPUs)
+		fill(d, path+".defaults.memoryMiB", &e.Defaults.MemoryMiB, DefaultMemoryMiB)
+		fill(d, path+".defaults.diskSizeGb", &e.Defaults.DiskSizeGb, DefaultDiskSizeGb)
+	}
+	for i := range e.Hosts {
+		fill(d, item(path+".hosts", i)+".schedulable", &e.Hosts[i].Schedulable, new(true))
+	}
+	switch meantType(e.Type) {
+	case TypeKVM2:
+		d.kvm2Defaults(path, e)
+	case TypeLocal:
+		fill(d, path+".listen", &e.Listen, ListenLoopback)
+	case TypeSimulated:
+		for i := range e.Hosts {
+			at, h := item(path+".hosts", i), &e.Hosts[i]
+			fill(d, at+".capacity", &h.Capacity, DefaultCapacity)
+			fill(d, at+".bootTime", &h.BootTime, DefaultBootTime)
+		}
+	}
+}
+
+func (d *document) kvm2Defaults(path string, e *Entry) {
 	fill(d, path+".poolReserveGiB", &e.PoolReserveGiB, new(int64(DefaultPoolReserveGiB)))
 	fill(d, path+".maxImageBytes", &e.MaxImageBytes, DefaultMaxImageBytes)
 	for i := range e.Hosts {
@@ -53,7 +76,6 @@ func (d *document) entryDefaults(path string, e *Entry) {
 		fill(d, at+".user", &h.User, DefaultUser)
 		fill(d, at+".socket", &h.Socket, DefaultSocket)
 		fill(d, at+".pool", &h.Pool, DefaultPool)
-		fill(d, at+".schedulable", &h.Schedulable, new(true))
 	}
 	for key, image := range e.Images {
 		at := child(path+".images", key)

@@ -23,6 +23,8 @@ type document struct {
 	more int
 	// budget is the number of values that may still be visited: aliases could multiply a small file.
 	budget int
+	// entryType is the type of the entry that is being decoded.
+	entryType string
 }
 
 func newDocument(file string) *document {

@@ -49,6 +49,12 @@ func (e *Entry) HostNames() []string {
 // ImageNames are the keys of the catalogue, sorted.
 func (e *Entry) ImageNames() []string { return slices.Sorted(maps.Keys(e.Images)) }
 
+// HasMachines says whether the entry's instances have a size.
+func (e *Entry) HasMachines() bool { return e.Type != TypeLocal }
+
+// HasCatalogue says whether the entry's instances boot images, which it names.
+func (e *Entry) HasCatalogue() bool { return e.Type == TypeKVM2 }
+
 // AllowsNamespace says whether Proxies of that namespace may use the entry.
 func (e *Entry) AllowsNamespace(namespace string) bool {
 	return len(e.AllowedNamespaces) == 0 || slices.Contains(e.AllowedNamespaces, namespace)

@@ -12,11 +12,18 @@ package config
 // Version of the providers file that this program reads.
 const Version = 1
 
-// TypeKVM2 is the provider that speaks libvirt's RPC protocol over SSH.
-const TypeKVM2 = "kvm2"
+// Types of provider.
+const (
+	// TypeKVM2 makes VMs through libvirt's RPC protocol over SSH.
+	TypeKVM2 = "kvm2"
+	// TypeLocal listens on this machine and sends from its own addresses.
+	TypeLocal = "local"
+	// TypeSimulated makes nothing but loopback listeners, with chosen delays and faults.
+	TypeSimulated = "simulated"
+)
 
 // Types are the types of provider that an entry may have.
-func Types() []string { return []string{TypeKVM2} }
+func Types() []string { return []string{TypeKVM2, TypeLocal, TypeSimulated} }
 
 // What an image may be.
 const (
@@ -59,59 +66,91 @@ type Probe struct {
 	SuccessThreshold int `yaml:"successThreshold"`
 }
 
-// Entry is one named, configured provider.
+// Entry is one named, configured provider. A key with a tag `types` belongs to entries of those types, and is refused in others.
 type Entry struct {
 	// Name that spec.provider refers to: a DNS label of at most 30 characters.
 	Name string `yaml:"name"`
-	// Type of provider: kvm2.
+	// Type of provider: kvm2, local or simulated.
 	Type string `yaml:"type"`
-	// Hosts are the hypervisors of this entry: at least one. No two hosts of the file may be one libvirt (address and socket) with
-	// one pool, and no two hosts of an entry one libvirt.
-	Hosts []Host `yaml:"hosts"`
+	// Hosts of this entry: at least one. No two hosts of the file may be one libvirt (address and socket) with one pool, and no two
+	// hosts of an entry one libvirt. In a loaded file an entry of type local has one host for each exit.
+	Hosts []Host `yaml:"hosts" types:"kvm2,simulated"`
+	// Addresses of this machine that the exits send from: an address, a network in CIDR notation for each address in it (at most 256),
+	// or the word outgoing for the address that the default route uses at the time. Without Addresses and Interfaces: outgoing, and
+	// 127.0.0.12 to 127.0.0.31.
+	Addresses []string `yaml:"addresses" types:"local"`
+	// Interfaces of this machine that exits send through, whatever address they have.
+	Interfaces []string `yaml:"interfaces" types:"local"`
+	// Listen is loopback, where only this machine reaches the proxies, or exit, where each listens on the address that it sends from;
+	// default loopback.
+	Listen string `yaml:"listen" types:"local"`
+	// Socket of a simulator that runs as a process of its own, an absolute path of at most 107 bytes; without it the instances live in
+	// the operator's process, and end with it.
+	Socket string `yaml:"socket" types:"simulated"`
+	// Faults that instances have, besides those of their host and of their Proxy's name.
+	Faults []Fault `yaml:"faults" types:"simulated"`
 	// Credentials for the hosts.
-	Credentials SSHCredentials `yaml:"credentials"`
+	Credentials SSHCredentials `yaml:"credentials" types:"kvm2"`
 	// Images is the catalogue: key to image. Keys have lower-case letters, digits, ".", "_" and "-", at most 63. May be left out
 	// where AllowURLImages is set.
-	Images map[string]Image `yaml:"images"`
+	Images map[string]Image `yaml:"images" types:"kvm2"`
 	// DefaultImage is the key used where a Proxy names no image; may be left out when there is one image only.
-	DefaultImage string `yaml:"defaultImage"`
+	DefaultImage string `yaml:"defaultImage" types:"kvm2"`
 	// Defaults for what a Proxy's placement leaves out.
-	Defaults Sizes `yaml:"defaults"`
+	Defaults Sizes `yaml:"defaults" types:"kvm2,simulated"`
 	// AllowEmulation lets guests run without KVM (slow) on hosts that lack it.
-	AllowEmulation bool `yaml:"allowEmulation"`
+	AllowEmulation bool `yaml:"allowEmulation" types:"kvm2"`
 	// AllowedNamespaces may use this entry; all may when it is left out. An empty list is refused.
 	AllowedNamespaces []string `yaml:"allowedNamespaces"`
-	// AllowURLImages are the hosts (names or addresses, without port, in lower case) from which a Proxy's own placement.image.url may be fetched; none when left out.
-	AllowURLImages []string `yaml:"allowURLImages"`
+	// AllowURLImages are the hosts (names or addresses, without port, in lower case) from which a Proxy's own placement.image.url may
+	// be fetched; none when left out.
+	AllowURLImages []string `yaml:"allowURLImages" types:"kvm2"`
 	// Destinations that the agents may reach beyond the public Internet and the reflectors.
-	Destinations Destinations `yaml:"destinations"`
-	// PoolReserveGiB of each pool stay free; 0 to 1,048,576, default 2, and never nil in a loaded file.
-	PoolReserveGiB *int64 `yaml:"poolReserveGiB"`
+	Destinations Destinations `yaml:"destinations" types:"kvm2,local"`
+	// PoolReserveGiB of each pool stay free; 0 to 1,048,576, default 2, and never nil in a loaded file of type kvm2.
+	PoolReserveGiB *int64 `yaml:"poolReserveGiB" types:"kvm2"`
 	// MaxImageBytes bounds an image as served and as stored, in bytes; 1 to 4 TiB, default 16 GiB.
-	MaxImageBytes int64 `yaml:"maxImageBytes"`
+	MaxImageBytes int64 `yaml:"maxImageBytes" types:"kvm2"`
 }
 
-// Host is one hypervisor of an entry.
+// Host is one hypervisor of an entry, or one that is simulated.
 type Host struct {
 	// Name that placement.host refers to: lower-case letters, digits, "." and "-", at most 63 characters.
 	Name string `yaml:"name"`
 	// Address of the host's sshd: host, host:port or [v6]:port; the port is 22 when left out. DialAddress is its normal form.
-	Address string `yaml:"address"`
+	Address string `yaml:"address" types:"kvm2"`
 	// User to log in as; default root.
-	User string `yaml:"user"`
+	User string `yaml:"user" types:"kvm2"`
 	// HostKeyAlias is the name, without port, under which known_hosts has this host. Left empty, known_hosts is searched for the
 	// address.
-	HostKeyAlias string `yaml:"hostKeyAlias"`
+	HostKeyAlias string `yaml:"hostKeyAlias" types:"kvm2"`
 	// Socket is libvirt's on the host, an absolute path of at most 107 bytes; default /var/run/libvirt/libvirt-sock.
-	Socket string `yaml:"socket"`
+	Socket string `yaml:"socket" types:"kvm2"`
 	// Pool that holds bases, overlays and seeds; default "default".
-	Pool string `yaml:"pool"`
+	Pool string `yaml:"pool" types:"kvm2"`
 	// Bridge that guests are attached to, at most 15 bytes as the kernel has it; either this or Network.
-	Bridge string `yaml:"bridge"`
+	Bridge string `yaml:"bridge" types:"kvm2"`
 	// Network of libvirt that guests are attached to; either this or Bridge.
-	Network string `yaml:"network"`
+	Network string `yaml:"network" types:"kvm2"`
+	// Addresses that simulated instances take: a network inside 127.0.0.0/8 of at most 65,536 addresses, in CIDR notation. No two hosts
+	// of the file share one.
+	Addresses string `yaml:"addresses" types:"simulated"`
+	// Capacity is how many instances the host takes; 1 to 65,536, default 100.
+	Capacity int `yaml:"capacity" types:"simulated"`
+	// BootTime of a simulated instance; 0s to 1h, default 2s.
+	BootTime Duration `yaml:"bootTime" types:"simulated"`
+	// Faults that every instance of the host has.
+	Faults []string `yaml:"faults" types:"simulated"`
 	// Schedulable false keeps new instances away; default true, and never nil in a loaded file.
 	Schedulable *bool `yaml:"schedulable"`
+}
+
+// Fault is a fault of a simulated entry, and who has it.
+type Fault struct {
+	// Fault is its name.
+	Fault string `yaml:"fault"`
+	// Proxies that have it: the name of a Proxy, or a pattern such as shop-*; all when left out.
+	Proxies string `yaml:"proxies"`
 }
 
 // SSHCredentials for the hosts of an entry, by file; read anew at each connection. Paths in the file are absolute, or relative to

@@ -39,6 +39,7 @@ func (d *document) validate(f *File) {
 		d.validateEntry(path, e, folder)
 	}
 	d.validateDaemons(f)
+	d.validatePlaces(f)
 }
 
 func (d *document) validateReflectors(reflectors []Reflector) {

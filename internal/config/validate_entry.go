@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"reflect"
 	"strings"
 )
 
@@ -19,21 +20,57 @@ func (d *document) validateEntry(path string, e *Entry, folder string) {
 	if d.needs(path + ".type") {
 		d.oneOf(path+".type", e.Type, Types()...)
 	}
-	if len(e.Hosts) == 0 {
-		d.failf(path+".hosts", "needs at least one host")
-	}
+	d.validateNamespaces(path+".allowedNamespaces", e.AllowedNamespaces)
+	d.validateDestinations(path+".destinations.allow", e.Destinations.Allow)
+	entryType := meantType(e.Type)
+	d.keysOfType(path, entryType, *e)
 	names := map[string]string{}
 	for i := range e.Hosts {
-		d.validateHost(item(path+".hosts", i), &e.Hosts[i], names)
+		at, h := item(path+".hosts", i), &e.Hosts[i]
+		d.keysOfType(at, entryType, *h)
+		if d.needs(at + ".name") {
+			d.matches(at+".name", h.Name, hostKey, `lower-case letters, digits, "." and "-", at most 63`)
+			d.unique(names, at+".name", h.Name)
+		}
+	}
+	switch entryType {
+	case TypeKVM2:
+		d.validateKVM2(path, e, folder)
+	case TypeLocal:
+		d.validateLocal(path, e)
+	case TypeSimulated:
+		d.validateSimulated(path, e)
+	}
+}
+
+// keysOfType refuses the keys of a struct that entries of another type have.
+func (d *document) keysOfType(path, entryType string, of any) {
+	t := reflect.TypeOf(of)
+	for i := range t.NumField() {
+		tag := t.Field(i).Tag
+		if at := child(path, tag.Get("yaml")); d.has(at) && entryType != "" && !hasType(tag, entryType) {
+			d.failf(at, "belongs to entries of type %s: this one is of type %s", strings.ReplaceAll(tag.Get("types"), ",", " or "), entryType)
+		}
+	}
+}
+
+func (d *document) validateKVM2(path string, e *Entry, folder string) {
+	d.needsHosts(path, e)
+	for i := range e.Hosts {
+		d.validateHost(item(path+".hosts", i), &e.Hosts[i])
 	}
 	d.validateCredentials(path+".credentials", &e.Credentials, folder)
 	d.validateImages(path, e)
 	d.validateSizes(path+".defaults", e.Defaults)
-	d.validateNamespaces(path+".allowedNamespaces", e.AllowedNamespaces)
 	d.validateURLHosts(path+".allowURLImages", e.AllowURLImages)
-	d.validateDestinations(path+".destinations.allow", e.Destinations.Allow)
 	d.inRange(path+".poolReserveGiB", e.ReserveGiB(), 0, maxPoolReserveGiB)
 	d.inRange(path+".maxImageBytes", e.MaxImageBytes, 1, maxImageBytes)
+}
+
+func (d *document) needsHosts(path string, e *Entry) {
+	if len(e.Hosts) == 0 {
+		d.failf(path+".hosts", "needs at least one host")
+	}
 }
 
 func (d *document) validateSizes(path string, s Sizes) {

@@ -18,11 +18,7 @@ const (
 	maxUserName   = 128
 )
 
-func (d *document) validateHost(at string, h *Host, names map[string]string) {
-	if d.needs(at + ".name") {
-		d.matches(at+".name", h.Name, hostKey, `lower-case letters, digits, "." and "-", at most 63`)
-		d.unique(names, at+".name", h.Name)
-	}
+func (d *document) validateHost(at string, h *Host) {
 	if d.needs(at + ".address") {
 		if _, err := normalAddress(h.Address); err != nil {
 			d.failf(at+".address", "%s", err)
@@ -36,7 +32,7 @@ func (d *document) validateHost(at string, h *Host, names map[string]string) {
 			d.failf(at+".hostKeyAlias", "must be a name of known_hosts: a host name or an IP address, without port and brackets")
 		}
 	}
-	d.validateSocket(at+".socket", h.Socket)
+	d.validateSocket(at+".socket", h.Socket, "libvirt's socket on the host, such as "+DefaultSocket)
 	d.validateObjectName(at+".pool", h.Pool)
 	d.validateAttachment(at, h)
 }
@@ -53,15 +49,15 @@ func (d *document) validateAttachment(at string, h *Host) {
 		return
 	}
 	if bridge {
-		d.validateBridge(at+".bridge", h.Bridge)
+		d.validateInterface(at+".bridge", h.Bridge)
 	}
 	if network {
 		d.validateObjectName(at+".network", h.Network)
 	}
 }
 
-// validateBridge has the rules of the kernel (dev_valid_name).
-func (d *document) validateBridge(at, name string) {
+// validateInterface has the rules of the kernel (dev_valid_name).
+func (d *document) validateInterface(at, name string) {
 	switch {
 	case len(name) > maxInterfaceName:
 		d.failf(at, "must be the name of a network interface: at most %d bytes, not %d", maxInterfaceName, len(name))
@@ -70,12 +66,13 @@ func (d *document) validateBridge(at, name string) {
 	}
 }
 
-func (d *document) validateSocket(at, socket string) {
+// validateSocket checks the path of a unix socket; example says of what, and gives one.
+func (d *document) validateSocket(at, socket, example string) {
 	switch {
 	case hasControl(socket):
 		d.failf(at, "must be a path without control characters")
 	case !path.IsAbs(socket) || strings.HasSuffix(socket, "/"):
-		d.failf(at, "must be the absolute path of libvirt's socket on the host, such as %s", DefaultSocket)
+		d.failf(at, "must be the absolute path of %s", example)
 	case len(socket) > maxSocketPath:
 		d.failf(at, "must be at most %d bytes, as every path of a unix socket, not %d", maxSocketPath, len(socket))
 	}
