@@ -88,6 +88,9 @@ func (w *World) review(i *instance) {
 	if !next.IsZero() {
 		i.stopTimer = w.clock.AfterFunc(next.Sub(now), func() { w.timeFor(i) })
 	}
+	if before.state == "" {
+		return // new: who makes it sees what it is like
+	}
 	if before.state != i.now.state || before.reason != i.now.reason || before.addressed != i.now.addressed {
 		w.log.Info("instance changed", "host", i.key.host, "instance", i.key.name, "state", i.now.state, "reason", i.now.reason)
 		w.tell(i.owner, i.uid)
