@@ -68,7 +68,7 @@ func newRoot(s streams, decorators []Decorator) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
 	})
-	root.AddCommand(newOperator(s, decorators), newReflector(s), newConfig(s), newVersion(s))
+	root.AddCommand(newOperator(s, decorators), newReflector(s), newSimulator(s), newConfig(s), newVersion(s))
 	return root
 }
 
