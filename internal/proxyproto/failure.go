@@ -24,6 +24,11 @@ const (
 	FailureHostUnreachable    Failure = "host-unreachable"
 	FailureNetworkUnreachable Failure = "network-unreachable"
 	FailureTimeout            Failure = "timeout"
+	// FailureExitGone: what the proxy sends from is not there.
+	FailureExitGone Failure = "exit-gone"
+	// FailureLoopbackOnly: the proxy sends from a loopback address, from which
+	// nothing else is reached.
+	FailureLoopbackOnly Failure = "loopback-only"
 )
 
 // HeaderError is the header of an HTTP error answer that names the Failure.
@@ -68,7 +73,8 @@ func FailureOf(err error) Failure {
 // FailureGeneral.
 func ParseFailure(text string) Failure {
 	switch f := Failure(text); f {
-	case FailurePolicy, FailureName, FailureConnectionRefused, FailureHostUnreachable, FailureNetworkUnreachable, FailureTimeout:
+	case FailurePolicy, FailureName, FailureConnectionRefused, FailureHostUnreachable, FailureNetworkUnreachable, FailureTimeout,
+		FailureExitGone, FailureLoopbackOnly:
 		return f
 	}
 	return FailureGeneral
@@ -101,6 +107,10 @@ func (f Failure) Sentence() string {
 		return "The proxy has no route to the destination's network (is the address IPv6, and the proxy without IPv6?)."
 	case FailureTimeout:
 		return "The destination did not answer in time."
+	case FailureExitGone:
+		return "The address or interface that this proxy sends from is not there now, and it sends from no other: the Proxy's condition Provisioned says more."
+	case FailureLoopbackOnly:
+		return "This proxy sends from a loopback address, so it reaches only destinations on its own machine's loopback (127.0.0.0/8, or ::1)."
 	}
 	return "The proxy could not connect to the destination."
 }
@@ -110,7 +120,7 @@ func (f Failure) SOCKS5Reply() byte {
 	switch f {
 	case FailurePolicy:
 		return 2
-	case FailureNetworkUnreachable:
+	case FailureNetworkUnreachable, FailureLoopbackOnly:
 		return 3
 	case FailureName, FailureHostUnreachable:
 		return 4

@@ -27,15 +27,22 @@ func TestTargets(t *testing.T) {
 }
 
 func TestFailures(t *testing.T) {
-	all := []Failure{FailureGeneral, FailurePolicy, FailureName, FailureConnectionRefused, FailureHostUnreachable, FailureNetworkUnreachable, FailureTimeout}
+	all := []Failure{FailureGeneral, FailurePolicy, FailureName, FailureConnectionRefused, FailureHostUnreachable, FailureNetworkUnreachable, FailureTimeout,
+		FailureExitGone, FailureLoopbackOnly}
 	for _, failure := range all {
 		if got := ParseFailure(string(failure)); got != failure {
 			t.Errorf("%s is read back as %s", failure, got)
 		}
-		// SOCKS5 has one code for a host that is not there, by name or not.
+		// SOCKS5 has one code for a host that is not there, by name or not, and
+		// few for a proxy that cannot get there.
 		want := failure
-		if failure == FailureName {
+		switch failure {
+		case FailureName:
 			want = FailureHostUnreachable
+		case FailureLoopbackOnly:
+			want = FailureNetworkUnreachable
+		case FailureExitGone:
+			want = FailureGeneral
 		}
 		if got := FailureOfSOCKS5Reply(failure.SOCKS5Reply()); got != want {
 			t.Errorf("%s is read back from SOCKS5 as %s", failure, got)
