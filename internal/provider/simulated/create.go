@@ -49,8 +49,7 @@ func (w *World) adopt(c call, i *instance, spec provider.InstanceSpec) (provider
 		w.forget(i)
 		return w.make(c, spec)
 	case i.over == provider.StateStopped:
-		i.over, i.started = "", w.clock.Now()
-		w.review(i)
+		w.start(i)
 	case i.now.state == provider.StatePaused:
 		return provider.Instance{}, &provider.Error{
 			Kind: provider.Transient, Reason: string(provider.StatePaused), Host: c.host, Object: objectOf(c.name), Message: i.now.reason,
@@ -68,17 +67,16 @@ func (w *World) make(c call, spec provider.InstanceSpec) (provider.Instance, err
 	if err != nil {
 		return provider.Instance{}, err
 	}
-	now := w.clock.Now()
 	i := &instance{
 		key: key{c.host, c.name}, owner: c.owner, uid: spec.UID, namespace: spec.Namespace, proxyName: spec.Name, shape: spec.Shape,
-		agentVersion: w.version, created: now, started: now, address: address,
+		agentVersion: w.version, created: w.clock.Now(), address: address,
 		credentials: []agentapi.Credential{{Username: spec.Credentials.Username, Password: spec.Credentials.Password.Reveal()}},
 	}
 	copy(i.controlKey[:], spec.ControlKey.Reveal())
 	delete(w.attempts, i.key)
 	w.instances[i.key], w.taken[address] = i, i.key
 	w.log.Info("instance made", "host", c.host, "instance", c.name, "proxy", spec.Namespace+"/"+spec.Name, "address", address, "port", spec.Port)
-	w.review(i)
+	w.start(i)
 	w.tell(c.owner, "")
 	return i.view(), nil
 }

@@ -446,6 +446,14 @@ func TestFaultsChangeWhileAnInstanceRuns(t *testing.T) {
 		clearAll()
 		w.wantProbe(t, i, probe.Succeeded)
 	}
+	for _, boot := range []string{config.FaultBootFails, config.FaultNeverGetsAddress, config.FaultSlowBoot} {
+		set(boot)
+		w.wantProbe(t, w.wantState(t, provider.StateRunning), probe.Succeeded) // its boot is over
+		clearAll()
+	}
+	w.attach(t, owner, HostDescription{Name: "sim-1", Addresses: w.network, Capacity: 100, BootTime: time.Hour})
+	w.wantProbe(t, w.wantState(t, provider.StateRunning), probe.Succeeded)
+	w.attach(t, owner, HostDescription{Name: "sim-1", Addresses: w.network, Capacity: 100, BootTime: 2 * time.Second})
 	w.clock.advance(time.Hour)
 	set(config.FaultDiesAfter)
 	w.wantState(t, provider.StateCrashed)

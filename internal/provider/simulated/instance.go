@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/agentapi"
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
@@ -23,6 +24,9 @@ type instance struct {
 	agentVersion         string
 	created, started     time.Time
 	retained             bool
+	// boot is how long the boot takes that began at started, and booted says that it has ended well.
+	boot   time.Duration
+	booted bool
 
 	address     netip.Addr
 	controlKey  agentapi.Key
@@ -73,7 +77,7 @@ func (w *World) review(i *instance) {
 	now := w.clock.Now()
 	faults := w.faultsOf(i.owner, i.key.host, i.proxyName)
 	before := i.now
-	next := i.live(w.hosts[i.key.host].BootTime, faults, now)
+	next := i.live(faults, now)
 	if i.now.state == stateVanished {
 		w.log.Info("instance vanished", "host", i.key.host, "instance", i.key.name)
 		w.forget(i)
@@ -98,7 +102,7 @@ func (w *World) review(i *instance) {
 }
 
 // live sets what the instance is like now, and returns when that changes; zero: never.
-func (i *instance) live(boot time.Duration, faults faultSet, now time.Time) time.Time {
+func (i *instance) live(faults faultSet, now time.Time) time.Time {
 	if !i.goneAt.IsZero() {
 		if !now.Before(i.goneAt) {
 			i.now = life{state: stateVanished}
@@ -108,7 +112,11 @@ func (i *instance) live(boot time.Duration, faults faultSet, now time.Time) time
 		return i.goneAt
 	}
 	if i.over == "" {
-		i.now = lifeAt(faults, boot, now.Sub(i.started))
+		if i.booted {
+			faults = faults.afterBoot()
+		}
+		i.now = lifeAt(faults, i.boot, now.Sub(i.started))
+		i.booted = i.booted || i.now.addressed
 		if i.now.state == provider.StateCrashed || i.now.state == provider.StateStopped {
 			i.over, i.overWhy = i.now.state, i.now.reason
 		}
@@ -120,6 +128,16 @@ func (i *instance) live(boot time.Duration, faults faultSet, now time.Time) time
 		return time.Time{}
 	}
 	return i.started.Add(i.now.next)
+}
+
+// start begins a boot.
+func (w *World) start(i *instance) {
+	i.over, i.started, i.booted = "", w.clock.Now(), false
+	i.boot = w.hosts[i.key.host].BootTime
+	if w.faultsOf(i.owner, i.key.host, i.proxyName)[config.FaultSlowBoot] {
+		i.boot += slowBootTime
+	}
+	w.review(i)
 }
 
 // timeFor reviews an instance whose time has come, if it is still there.

@@ -3,6 +3,7 @@
 package simulated
 
 import (
+	"maps"
 	"time"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/config"
@@ -30,6 +31,14 @@ const stateVanished provider.State = "Vanished"
 // faultSet is the faults that something has, by name.
 type faultSet map[string]bool
 
+// afterBoot is without the faults that concern the boot alone: one that is set later does nothing to an instance that has booted.
+func (f faultSet) afterBoot() faultSet {
+	rest := maps.Clone(f)
+	delete(rest, config.FaultBootFails)
+	delete(rest, config.FaultNeverGetsAddress)
+	return rest
+}
+
 // life is what an instance is like at one time.
 type life struct {
 	state  provider.State
@@ -42,11 +51,8 @@ type life struct {
 	next time.Duration
 }
 
-// lifeAt is what becomes of an instance with these faults that was started an age ago.
+// lifeAt is what becomes of an instance with these faults, whose boot takes that long, and that was started an age ago.
 func lifeAt(f faultSet, boot, age time.Duration) life {
-	if f[config.FaultSlowBoot] {
-		boot += slowBootTime
-	}
 	if age < boot {
 		return life{state: provider.StateRunning, reason: "booting", next: boot}
 	}

@@ -102,7 +102,11 @@ func (p *Provider) Close() {
 func (p *Provider) follow() {
 	retry := minRetry
 	for {
-		err := p.attached(p.ctx, func() error { return p.api.Watch(p.ctx, p.owner, func(e Event) { retry = minRetry; p.heard(e) }) })
+		// A simulator that knows the entry may know it as an older providers file had it.
+		err := p.api.Attach(p.ctx, p.owner, p.description)
+		if err == nil {
+			err = p.api.Watch(p.ctx, p.owner, func(e Event) { retry = minRetry; p.heard(e) })
+		}
 		if p.ctx.Err() != nil {
 			return
 		}

@@ -247,3 +247,23 @@ func TestUnschedulable(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 }
+
+// A restarted operator may bring another providers file; the simulator must not go on with the old one.
+func TestChangedDescriptionReachesTheSimulator(t *testing.T) {
+	e := entry("sim")
+	e.Socket = socketPath(t)
+	w := NewWorld(WorldOptions{})
+	defer w.Close()
+	serveWorld(t, e.Socket, w)
+	before := newProvider(t, e)
+	eventually(t, "the host is ready", func() bool { return before.Hosts()[0].Ready })
+	before.Close()
+	e.Faults = []config.Fault{{Fault: config.FaultHostRefuses}}
+	e.Hosts = append(e.Hosts, config.Host{Name: "sim-2", Addresses: newNetwork().String(), Capacity: 7})
+	after := newProvider(t, e)
+	defer after.Close()
+	eventually(t, "the new file holds", func() bool {
+		h := after.Hosts()
+		return h[0].Reason == provider.HostUnauthorized && h[1].Reason == provider.HostUnauthorized && h[1].MaxInstances == 7
+	})
+}
