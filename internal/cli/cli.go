@@ -42,13 +42,37 @@ type Decorator func(libvirt.Backend) libvirt.Backend
 
 // Run runs the command line args until it ends or ctx does, and returns the exit code. Decorators wrap in the order given.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer, decorators ...Decorator) int {
-	root := newRoot(streams{stdout, stderr}, decorators)
+	root := &cobra.Command{
+		Use: "egress-proxies", Short: "Exit IPs as Kubernetes resources", Long: long, Version: version(),
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	s := streams{stdout, stderr}
+	root.AddCommand(newOperator(s, decorators), newVersion(s))
+	root.AddCommand(Commands(stdout, stderr)...)
+	return Execute(ctx, root, args, stdout, stderr)
+}
+
+// Commands are those that need no Kubernetes API: for programs that have them among their own.
+func Commands(stdout, stderr io.Writer) []*cobra.Command {
+	s := streams{stdout, stderr}
+	return []*cobra.Command{newReflector(s), newSimulator(s), newConfig(s)}
+}
+
+// Execute runs a program's commands, and returns the exit code. It says what went wrong in one line on stderr.
+func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) int {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return UsageError(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
+	})
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return ExitOK
 	}
-	_, _ = fmt.Fprintln(stderr, "egress-proxies: "+err.Error())
+	_, _ = fmt.Fprintln(stderr, root.Name()+": "+err.Error())
 	var usage usageError
 	if errors.As(err, &usage) {
 		return ExitUsage
@@ -56,21 +80,8 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, decorator
 	return ExitFailed
 }
 
-func newRoot(s streams, decorators []Decorator) *cobra.Command {
-	root := &cobra.Command{
-		Use: "egress-proxies", Short: "Exit IPs as Kubernetes resources", Long: long,
-		Version: version(), SilenceErrors: true, SilenceUsage: true,
-		Args: usageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	root.SetOut(s.out)
-	root.SetErr(s.err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
-	})
-	root.AddCommand(newOperator(s, decorators), newReflector(s), newSimulator(s), newConfig(s), newVersion(s))
-	return root
-}
+// UsageError makes an error one of who called: its exit code is ExitUsage.
+func UsageError(err error) error { return usageError{err} }
 
 // usageArgs makes a mistake in the arguments one of usage.
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {

@@ -22,7 +22,7 @@ func newConfig(s streams) *cobra.Command {
 		Example: "  egress-proxies config check providers.yaml",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
-			file, err := loadFile(args[0])
+			file, err := LoadProviders(args[0])
 			if err != nil {
 				return err
 			}
@@ -37,8 +37,8 @@ func newConfig(s streams) *cobra.Command {
 	return cmd
 }
 
-// loadFile reads a providers file and sees that the files it names can be read.
-func loadFile(path string) (*config.File, error) {
+// LoadProviders reads a providers file and sees that the files it names can be read.
+func LoadProviders(path string) (*config.File, error) {
 	file, err := config.Load(path)
 	if err == nil {
 		err = config.CheckFiles(file)

@@ -13,19 +13,20 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 )
 
-// logFlags say how a command logs.
-type logFlags struct {
+// LogFlags say how a command logs.
+type LogFlags struct {
 	format string
 	level  slog.Level
 }
 
-func (f *logFlags) bind(flags *pflag.FlagSet) {
+// Bind adds the flags to a command's.
+func (f *LogFlags) Bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.format, "log-format", "auto", "`FORMAT` of the log: text, json, or auto (text on a terminal, json elsewhere)")
 	flags.TextVar(&f.level, "log-level", slog.LevelInfo, "least `LEVEL` that is logged: debug, info, warn or error")
 }
 
-// logger writes to w, and receives what the Kubernetes libraries log too.
-func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {
+// Logger writes to w, and receives what the Kubernetes libraries log too.
+func (f *LogFlags) Logger(w io.Writer) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: f.level}
 	var handler slog.Handler
 	switch {

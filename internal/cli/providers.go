@@ -15,6 +15,8 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/kvm2"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider/local"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider/simulated"
 )
 
 // environment is what providers are made with, besides their entry.
@@ -32,7 +34,7 @@ type constructor func(environment, config.Entry) (provider.Provider, error)
 
 // constructors by the type of entry: the one place where a provider is added.
 var constructors = map[string]constructor{
-	kvm2.Type: func(env environment, entry config.Entry) (provider.Provider, error) {
+	config.TypeKVM2: func(env environment, entry config.Entry) (provider.Provider, error) {
 		reflectors, err := reflectorTargets(env.file)
 		if err != nil {
 			return nil, err
@@ -41,6 +43,18 @@ var constructors = map[string]constructor{
 			Cluster: env.cluster, Entry: entry, Reflectors: reflectors, Agent: env.agents, Log: env.log.With("entry", entry.Name),
 			Backend: env.decorated(kvm2.Backends(entry.Credentials)),
 		})
+	},
+	config.TypeLocal: func(env environment, entry config.Entry) (provider.Provider, error) {
+		reflectors, err := reflectorTargets(env.file)
+		if err != nil {
+			return nil, err
+		}
+		return local.New(local.Options{
+			Cluster: env.cluster, Entry: entry, Reflectors: reflectors, Version: version(), Log: env.log.With("entry", entry.Name),
+		})
+	},
+	config.TypeSimulated: func(env environment, entry config.Entry) (provider.Provider, error) {
+		return simulated.New(simulated.Options{Cluster: env.cluster, Entry: entry, Version: version(), Log: env.log.With("entry", entry.Name)})
 	},
 }
 

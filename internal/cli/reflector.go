@@ -12,7 +12,7 @@ import (
 )
 
 func newReflector(s streams) *cobra.Command {
-	var logs logFlags
+	var logs LogFlags
 	var listen string
 	cmd := &cobra.Command{
 		Use:   "reflector",
@@ -23,7 +23,7 @@ request as one line. Probes go to it through each proxy; put it where the guests
   curl -x http://PROXY:3128 --proxy-user USER http://REFLECTOR:8080/`,
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := logs.logger(s.err)
+			log, err := logs.Logger(s.err)
 			if err != nil {
 				return err
 			}
@@ -36,6 +36,6 @@ request as one line. Probes go to it through each proxy; put it where the guests
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", ":8080", "`ADDRESS` to listen on: host:port; without a host, IPv4 and IPv6")
-	logs.bind(cmd.Flags())
+	logs.Bind(cmd.Flags())
 	return cmd
 }

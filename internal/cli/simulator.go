@@ -38,7 +38,7 @@ func (s simulatorSocket) check() error {
 }
 
 func newSimulator(s streams) *cobra.Command {
-	var logs logFlags
+	var logs LogFlags
 	var socket simulatorSocket
 	cmd := &cobra.Command{
 		Use:   "simulator",
@@ -53,7 +53,7 @@ with this socket make their instances here, so that these outlive the operator. 
 			if err := socket.check(); err != nil {
 				return err
 			}
-			log, err := logs.logger(s.err)
+			log, err := logs.Logger(s.err)
 			if err != nil {
 				return err
 			}
@@ -68,7 +68,7 @@ with this socket make their instances here, so that these outlive the operator. 
 		},
 	}
 	cmd.PersistentFlags().StringVar((*string)(&socket), "socket", "", "`PATH` of the simulator's unix socket")
-	logs.bind(cmd.Flags())
+	logs.Bind(cmd.Flags())
 	cmd.AddCommand(newSimulatorList(s, &socket), newSimulatorFault(s, &socket))
 	return cmd
 }

@@ -172,4 +172,6 @@ type HostState struct {
 	RoomKnown                       bool
 	// Instances counts this entry's instances, including those being made.
 	Instances int
+	// MaxInstances is how many it takes; 0 where their number has no limit of its own.
+	MaxInstances int
 }

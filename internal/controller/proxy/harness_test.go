@@ -100,12 +100,12 @@ func testFile(reflector string, namespace string) *config.File {
 		Probe: config.Probe{Interval: config.Duration(time.Second), Timeout: config.Duration(time.Second), FailureThreshold: 2, SuccessThreshold: 1},
 		Entries: []config.Entry{
 			{
-				Name: "home", Type: "scripted", Hosts: []config.Host{{Name: "h1"}, {Name: "h2"}}, DefaultImage: "tiny",
+				Name: "home", Type: config.TypeKVM2, Hosts: []config.Host{{Name: "h1"}, {Name: "h2"}}, DefaultImage: "tiny",
 				Images: map[string]config.Image{"tiny": {}, "large": {}}, Defaults: config.Sizes{VCPUs: 1, MemoryMiB: 512, DiskSizeGb: 4},
 				AllowURLImages: []string{"images.example"},
 			},
-			{Name: "private", Type: "scripted", AllowedNamespaces: []string{"team-a"}},
-			{Name: "undefaulted", Type: "scripted", Images: map[string]config.Image{"x": {}}, AllowedNamespaces: []string{namespace}},
+			{Name: "private", Type: config.TypeKVM2, AllowedNamespaces: []string{"team-a"}},
+			{Name: "undefaulted", Type: config.TypeKVM2, Images: map[string]config.Image{"x": {}}, AllowedNamespaces: []string{namespace}},
 		},
 	}
 }

@@ -4,6 +4,7 @@ package proxy
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +17,8 @@ import (
 type notes struct {
 	mu  sync.Mutex
 	all map[types.UID]*note
+	// recalled: every Proxy that there was at the start has a note.
+	recalled atomic.Bool
 }
 
 type note struct {

@@ -24,7 +24,10 @@ func (r *Reconciler) place(ctx context.Context, p *pass) (bool, error) {
 	if p.proxy.Status.Host != "" {
 		return true, nil
 	}
-	host, why := r.choose(p)
+	host, why, err := r.choose(ctx, p)
+	if err != nil {
+		return false, err
+	}
 	if host == "" {
 		p.provisioned(metav1.ConditionFalse, v1alpha1.ReasonPending, "no host of entry "+p.entry.Name+" can take the instance: "+why)
 		p.lookAgain(p.provisionDelay())
@@ -34,7 +37,10 @@ func (r *Reconciler) place(ctx context.Context, p *pass) (bool, error) {
 }
 
 // choose picks a host and counts the Proxy there at once, so that several that are placed at the same time spread.
-func (r *Reconciler) choose(p *pass) (host, why string) {
+func (r *Reconciler) choose(ctx context.Context, p *pass) (host, why string, err error) {
+	if err := r.recall(ctx); err != nil {
+		return "", "", err
+	}
 	hosts := slices.Clone(p.provider.Hosts())
 	d := demand{pin: p.pin(), memoryMiB: int64(p.spec.MemoryMiB), uid: string(p.proxy.UID), avoid: map[string]string{}}
 	r.notes.of(p.proxy.UID, func(n *note) {
@@ -51,7 +57,28 @@ func (r *Reconciler) choose(p *pass) (host, why string) {
 			n.host = host
 		}
 	})
-	return host, why
+	return host, why, nil
+}
+
+// recall notes, once, where every Proxy is: after a restart, a new Proxy must not take the place of one that was not looked at yet.
+func (r *Reconciler) recall(ctx context.Context) error {
+	if r.notes.recalled.Load() {
+		return nil
+	}
+	var all v1alpha1.ProxyList
+	if err := r.Client.List(ctx, &all); err != nil {
+		return err
+	}
+	for i := range all.Items {
+		one := &all.Items[i]
+		r.notes.of(one.UID, func(n *note) {
+			if n.name.Name == "" {
+				n.name, n.entry, n.host = client.ObjectKeyFromObject(one), one.Spec.Provider, one.Status.Host
+			}
+		})
+	}
+	r.notes.recalled.Store(true)
+	return nil
 }
 
 func (p *pass) pin() string {
@@ -104,7 +131,10 @@ const (
 // moveOn leaves a host for another: the pinned one, or after Capacity any that has room. It does so only once the old host is confirmed
 // clean. Where it goes nowhere, it says why.
 func (r *Reconciler) moveOn(ctx context.Context, p *pass) (m move, why string, err error) {
-	host, why := r.choose(p)
+	host, why, err := r.choose(ctx, p)
+	if err != nil {
+		return nowhere, "", err
+	}
 	if host == "" || host == p.proxy.Status.Host {
 		r.notes.of(p.proxy.UID, func(n *note) { n.host = p.proxy.Status.Host })
 		return nowhere, why, nil

@@ -171,7 +171,7 @@ func TestPlacement(t *testing.T) {
 		p := w.proxy("waits", nil)
 		w.create(p)
 		p = w.wait(p, "pending", has(v1alpha1.ConditionProvisioned, metav1.ConditionFalse, v1alpha1.ReasonPending))
-		for _, part := range []string{"host h1: Unreachable: no route to host", "host h2"} {
+		for _, part := range []string{"hosts h1, h2: Unreachable: no route to host"} {
 			if !strings.Contains(message(p, v1alpha1.ConditionProvisioned), part) {
 				t.Error(describe(p))
 			}

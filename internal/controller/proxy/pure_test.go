@@ -75,6 +75,7 @@ func TestChoose(t *testing.T) {
 	}
 	closed := func(h *provider.HostState) { h.Unschedulable = true }
 	busy := func(h *provider.HostState) { h.Instances = 5 }
+	one := func(h *provider.HostState) { h.Instances, h.MaxInstances = 1, 1 }
 	for name, c := range map[string]struct {
 		demand demand
 		hosts  []provider.HostState
@@ -95,6 +96,10 @@ func TestChoose(t *testing.T) {
 		"every reason is told": {
 			demand{memoryMiB: 512}, []provider.HostState{host("a", full), host("b", down)}, "",
 			[]string{"host a: has 100 MiB of memory free, 512 are needed", "host b: Unreachable"},
+		},
+		"one that takes no more": {
+			demand{}, []provider.HostState{host("a", one), host("b", one), host("c", down)}, "",
+			[]string{"hosts a, b: has room for 1, and has 1; host c: Unreachable"},
 		},
 		"no hosts": {demand{}, nil, "", []string{"no hosts"}},
 	} {
@@ -149,6 +154,27 @@ func TestResolveDefaultsAndURLs(t *testing.T) {
 	p.Spec.Placement.Image.URL = "https://elsewhere.example/x.qcow2"
 	if _, _, wrong = resolve(p, file); wrong == nil || wrong.reason != v1alpha1.ReasonInvalidSpec || !strings.Contains(wrong.message, "images.example") {
 		t.Errorf("a URL of another host: %v", wrong)
+	}
+}
+
+func TestResolveWithoutMachines(t *testing.T) {
+	file, err := config.Parse([]byte("version: 1\nreflectors: [{url: http://127.0.0.11:8910/}]\nentries:\n- {name: here, type: local}\n- {name: sim, type: simulated, hosts: [{name: a, addresses: 127.20.0.0/24}]}\n"), "f.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &v1alpha1.Proxy{Spec: v1alpha1.ProxySpec{Provider: "here", Port: 3128, Placement: &v1alpha1.Placement{Host: "127.0.0.12"}}}
+	_, shape, wrong := resolve(p, file)
+	if want := (provider.Shape{Software: provider.SoftwareAgent, Port: 3128}); wrong != nil || shape != want {
+		t.Errorf("%+v, %v", shape, wrong)
+	}
+	p.Spec.Placement = &v1alpha1.Placement{VCPUs: 2, Image: &v1alpha1.Image{Name: "debian-13"}}
+	p.Spec.Software = &v1alpha1.Software{Type: v1alpha1.SoftwareNone}
+	if _, _, wrong = resolve(p, file); wrong == nil || !strings.Contains(wrong.message, "remove placement.image, placement.vcpus, software.type None") {
+		t.Errorf("what only a machine can have: %v", wrong)
+	}
+	p.Spec.Provider, p.Spec.Software = "sim", nil
+	if _, shape, wrong = resolve(p, file); wrong != nil || shape.Image.Name != "debian-13" || shape.VCPUs != 2 || shape.MemoryMiB != config.DefaultMemoryMiB {
+		t.Errorf("%+v, %v", shape, wrong)
 	}
 }
 

@@ -70,6 +70,9 @@ func resolve(proxy *v1alpha1.Proxy, file *config.File) (*config.Entry, provider.
 		}
 	}
 	image, wrong := resolveImage(entry, placement.Image)
+	if wrong == nil && !entry.HasMachines() {
+		wrong = machineless(entry, placement, softwareOf(proxy))
+	}
 	if wrong != nil {
 		return nil, provider.Shape{}, wrong
 	}
@@ -83,6 +86,26 @@ func resolve(proxy *v1alpha1.Proxy, file *config.File) (*config.Entry, provider.
 	}, nil
 }
 
+// machineless refuses what only a machine can have.
+func machineless(entry *config.Entry, placement v1alpha1.Placement, software provider.Software) *problem {
+	var fields []string
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"placement.image", placement.Image != nil}, {"placement.vcpus", placement.VCPUs != 0}, {"placement.memoryMiB", placement.MemoryMiB != 0},
+		{"placement.diskSizeGb", placement.DiskSizeGb != 0}, {"software.type " + string(software), software != provider.SoftwareAgent},
+	} {
+		if f.set {
+			fields = append(fields, f.name)
+		}
+	}
+	if len(fields) == 0 {
+		return nil
+	}
+	return &problem{v1alpha1.ReasonInvalidSpec, fmt.Sprintf("entry %s is of type %s and makes no machines: remove %s", entry.Name, entry.Type, listed(fields))}
+}
+
 func knownHost(entry *config.Entry, field, host string) *problem {
 	if _, ok := entry.Host(host); ok {
 		return nil
@@ -91,6 +114,12 @@ func knownHost(entry *config.Entry, field, host string) *problem {
 }
 
 func resolveImage(entry *config.Entry, wanted *v1alpha1.Image) (provider.Image, *problem) {
+	if !entry.HasCatalogue() {
+		if wanted == nil {
+			return provider.Image{}, nil
+		}
+		return provider.Image{Name: wanted.Name, URL: wanted.URL, SHA256: wanted.SHA256}, nil
+	}
 	if wanted != nil && wanted.URL != "" {
 		return resolveURL(entry, wanted)
 	}

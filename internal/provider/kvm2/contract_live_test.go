@@ -29,7 +29,7 @@ func liveEntry(t *testing.T) config.Entry {
 	_, _, empty := kvmhost.Images(t)
 	reserve := int64(0)
 	return config.Entry{
-		Name: "kvm2-contract", Type: kvm2.Type, AllowEmulation: true, DefaultImage: "empty",
+		Name: "kvm2-contract", Type: config.TypeKVM2, AllowEmulation: true, DefaultImage: "empty",
 		Hosts: []config.Host{{
 			Name: "host", Address: host.SSHAddress, User: host.User, Socket: host.Socket, Pool: host.PoolName, Network: host.Network,
 		}},

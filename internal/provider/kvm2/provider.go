@@ -7,9 +7,6 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
 )
 
-// Type of the entries that this package serves.
-const Type = "kvm2"
-
 // Backends reaches the hosts of one entry, for libvirt.New.
 func Backends(credentials config.SSHCredentials) func(config.Host) libvirt.Backend {
 	return func(h config.Host) libvirt.Backend { return NewBackend(TargetOf(credentials, h), h.Pool) }

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/egress-proxies/egress-proxies-operator/internal/cluster"
+	"github.com/egress-proxies/egress-proxies-operator/internal/probe"
+)
+
+type operatorFlags struct {
+	logs        LogFlags
+	providers   string
+	agentDir    string
+	namespace   string
+	kubeconfig  string
+	metrics     string
+	leaderElect bool
+	workers     int
+	probes      int
+}
+
+func (f *operatorFlags) bind(flags *pflag.FlagSet) {
+	flags.StringVar(&f.providers, "providers", "", "the providers `FILE` (required)")
+	flags.StringVar(&f.agentDir, "agent-dir", "", "`FOLDER` with egress-agent-linux-amd64 and -arm64 (default: that of this executable)")
+	flags.StringVar(&f.namespace, "namespace", cluster.DefaultNamespace, "`NAMESPACE` of the operator's own objects; made when missing")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: $KUBECONFIG, the pod's own account, ~/.kube/config)")
+	flags.StringVar(&f.metrics, "metrics-bind-address", "0", "`ADDRESS` that serves /metrics, or 0 for none")
+	flags.BoolVar(&f.leaderElect, "leader-elect", false, "work only while holding a lease, so that several operators may run")
+	flags.IntVar(&f.workers, "max-concurrent", defaultWorkers, "how many Proxies are reconciled at once")
+	flags.IntVar(&f.probes, "max-probes", probe.DefaultWorkers, "how many proxies are probed at once")
+	f.logs.Bind(flags)
+}
+
+func newOperator(s streams, decorators []Decorator) *cobra.Command {
+	var flags operatorFlags
+	cmd := &cobra.Command{
+		Use:   "operator",
+		Short: "Make Proxies what their specs say",
+		Example: `  egress-proxies operator --providers providers.yaml
+  egress-proxies operator --providers providers.yaml --kubeconfig ~/.kube/config --leader-elect --metrics-bind-address :8080`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			operator, err := flags.operator(s)
+			if err != nil {
+				return err
+			}
+			operator.Decorators = decorators
+			return operator.Run(cmd.Context())
+		},
+	}
+	flags.bind(cmd.Flags())
+	return cmd
+}
+
+// operator is what the flags say.
+func (f *operatorFlags) operator(s streams) (Operator, error) {
+	log, err := f.logs.Logger(s.err)
+	if err != nil {
+		return Operator{}, err
+	}
+	if f.providers == "" {
+		return Operator{}, usageError{errors.New("--providers is required: the file that says where instances are made")}
+	}
+	if f.workers < 1 || f.probes < 1 {
+		return Operator{}, usageError{errors.New("--max-concurrent and --max-probes must be at least 1")}
+	}
+	file, err := LoadProviders(f.providers)
+	if err != nil {
+		return Operator{}, err
+	}
+	config, err := f.rest()
+	if err != nil {
+		return Operator{}, err
+	}
+	return Operator{
+		REST: config, File: file, AgentDir: f.agentDir, Namespace: f.namespace, Metrics: f.metrics,
+		LeaderElect: f.leaderElect, Workers: f.workers, Probes: f.probes, Log: log,
+	}, nil
+}
+
+// rest is how the API server is reached.
+func (f *operatorFlags) rest() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the Kubernetes API (--kubeconfig, $KUBECONFIG, the pod's own account, ~/.kube/config): %w", err)
+	}
+	return config, nil
+}
