@@ -9,13 +9,11 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
@@ -33,58 +31,6 @@ func TestEveryReasonHasAnEntry(t *testing.T) {
 	for _, reason := range reasons {
 		if !headings[anchor(reason)] {
 			t.Errorf("troubleshooting.md has no heading %q", reason)
-		}
-	}
-}
-
-func TestEveryKeyOfTheProvidersFileIsExplained(t *testing.T) {
-	t.Parallel()
-	page := read(t, "providers-file.md")
-	var keys int
-	walkKeys("", reflect.TypeFor[config.File](), func(parent, key string) {
-		keys++
-		if !explained(page, parent, key) {
-			t.Errorf("providers-file.md has no row for the key %q of %q", key, parent)
-		}
-	})
-	if keys < 35 {
-		t.Fatalf("only %d keys were found", keys)
-	}
-}
-
-// explained says whether a table has a row for a key: under its parent's heading, with its parent before it, or for what it holds.
-func explained(page, parent, key string) bool {
-	row := func(text, first string) bool { return strings.Contains(text, "\n| `"+first) }
-	return row(section(page, parent), key+"`") || row(page, key+".") ||
-		row(page, parent+"."+key+"`") || row(page, parent+"[]."+key+"`")
-}
-
-// section is the text under the heading that names a key, or under the first where the key is empty.
-func section(page, key string) string {
-	for _, part := range strings.Split(page, "\n## ")[1:] {
-		title, text, _ := strings.Cut(part, "\n")
-		title = strings.TrimSuffix(strings.Trim(title, "`"), "[]")
-		if title[strings.LastIndex(title, ".")+1:] == key || key == "" && title == "Top level" {
-			return "\n" + text
-		}
-	}
-	return ""
-}
-
-// walkKeys visits the keys of a type, each with the key that holds it.
-func walkKeys(parent string, of reflect.Type, visit func(parent, key string)) {
-	switch of.Kind() {
-	case reflect.Pointer, reflect.Slice, reflect.Map:
-		walkKeys(parent, of.Elem(), visit)
-	case reflect.Struct:
-		for i := range of.NumField() {
-			field := of.Field(i)
-			key, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
-			if key == "" || key == "-" {
-				continue
-			}
-			visit(parent, key)
-			walkKeys(key, field.Type, visit)
 		}
 	}
 }

@@ -73,7 +73,9 @@ type Entry struct {
 	// Type of provider: kvm2, local or simulated.
 	Type string `yaml:"type"`
 	// Hosts of this entry: at least one. No two hosts of the file may be one libvirt (address and socket) with one pool, and no two
-	// hosts of an entry one libvirt. In a loaded file an entry of type local has one host for each exit.
+	// hosts of an entry one libvirt.
+	//
+	// In a loaded file an entry of type local has one host for each exit.
 	Hosts []Host `yaml:"hosts" types:"kvm2,simulated"`
 	// Addresses of this machine that the exits send from: an address, a network in CIDR notation for each address in it (at most 256),
 	// or the word outgoing for the address that the default route uses at the time. Without Addresses and Interfaces: outgoing, and
@@ -87,7 +89,7 @@ type Entry struct {
 	// Socket of a simulator that runs as a process of its own, an absolute path of at most 107 bytes; without it the instances live in
 	// the operator's process, and end with it.
 	Socket string `yaml:"socket" types:"simulated"`
-	// Faults that instances have, besides those of their host and of their Proxy's name.
+	// Faults of instances, besides those of their host and of their Proxy's name.
 	Faults []Fault `yaml:"faults" types:"simulated"`
 	// Credentials for the hosts.
 	Credentials SSHCredentials `yaml:"credentials" types:"kvm2"`
@@ -107,7 +109,9 @@ type Entry struct {
 	AllowURLImages []string `yaml:"allowURLImages" types:"kvm2"`
 	// Destinations that the agents may reach beyond the public Internet and the reflectors.
 	Destinations Destinations `yaml:"destinations" types:"kvm2,local"`
-	// PoolReserveGiB of each pool stay free; 0 to 1,048,576, default 2, and never nil in a loaded file of type kvm2.
+	// PoolReserveGiB of each pool stay free; 0 to 1,048,576, default 2.
+	//
+	// Never nil in a loaded entry of type kvm2.
 	PoolReserveGiB *int64 `yaml:"poolReserveGiB" types:"kvm2"`
 	// MaxImageBytes bounds an image as served and as stored, in bytes; 1 to 4 TiB, default 16 GiB.
 	MaxImageBytes int64 `yaml:"maxImageBytes" types:"kvm2"`
@@ -117,7 +121,9 @@ type Entry struct {
 type Host struct {
 	// Name that placement.host refers to: lower-case letters, digits, "." and "-", at most 63 characters.
 	Name string `yaml:"name"`
-	// Address of the host's sshd: host, host:port or [v6]:port; the port is 22 when left out. DialAddress is its normal form.
+	// Address of the host's sshd: host, host:port or [v6]:port; the port is 22 when left out.
+	//
+	// DialAddress is its normal form.
 	Address string `yaml:"address" types:"kvm2"`
 	// User to log in as; default root.
 	User string `yaml:"user" types:"kvm2"`
@@ -132,35 +138,37 @@ type Host struct {
 	Bridge string `yaml:"bridge" types:"kvm2"`
 	// Network of libvirt that guests are attached to; either this or Bridge.
 	Network string `yaml:"network" types:"kvm2"`
-	// Addresses that simulated instances take: a network inside 127.0.0.0/8 of at most 65,536 addresses, in CIDR notation. No two hosts
+	// Addresses for its instances: a network inside 127.0.0.0/8 of at most 65,536 addresses, in CIDR notation. No two hosts
 	// of the file share one.
 	Addresses string `yaml:"addresses" types:"simulated"`
 	// Capacity is how many instances the host takes; 1 to 65,536, default 100.
 	Capacity int `yaml:"capacity" types:"simulated"`
 	// BootTime of a simulated instance; 0s to 1h, default 2s.
 	BootTime Duration `yaml:"bootTime" types:"simulated"`
-	// Faults that every instance of the host has.
+	// Faults of the host, and of every instance on it.
 	Faults []string `yaml:"faults" types:"simulated"`
-	// Schedulable false keeps new instances away; default true, and never nil in a loaded file.
+	// Schedulable false keeps new instances away; default true.
+	//
+	// Never nil in a loaded file.
 	Schedulable *bool `yaml:"schedulable"`
 }
 
 // Fault is a fault of a simulated entry, and who has it.
 type Fault struct {
-	// Fault is its name.
+	// Fault is the name of a fault.
 	Fault string `yaml:"fault"`
-	// Proxies that have it: the name of a Proxy, or a pattern such as shop-*; all when left out.
+	// Proxies, by name, whose instances have it: the name of a Proxy, or a pattern such as shop-*; all when left out.
 	Proxies string `yaml:"proxies"`
 }
 
 // SSHCredentials for the hosts of an entry, by file; read anew at each connection. Paths in the file are absolute, or relative to
 // the folder of the providers file; in a loaded file they are absolute.
 type SSHCredentials struct {
-	// PrivateKeyFile in OpenSSH or PEM format.
+	// PrivateKeyFile to log in with, in OpenSSH or PEM format.
 	PrivateKeyFile string `yaml:"privateKeyFile"`
 	// PassphraseFile holds the key's passphrase, where it has one.
 	PassphraseFile string `yaml:"passphraseFile"`
-	// KnownHostsFile pins the hosts' keys, in OpenSSH's format.
+	// KnownHostsFile pins the hosts' keys, in OpenSSH's format; @cert-authority and @revoked lines count.
 	KnownHostsFile string `yaml:"knownHostsFile"`
 }
 
@@ -168,7 +176,9 @@ type SSHCredentials struct {
 type Image struct {
 	// URL: https://, http:// (needs a digest) or file:///absolute/path in the operator's file system; without user or password.
 	URL string `yaml:"url"`
-	// SHA256 of the file as served: 64 hexadecimal digits, in lower case in a loaded file.
+	// SHA256 of the file as served: 64 hexadecimal digits.
+	//
+	// In lower case in a loaded file.
 	SHA256 string `yaml:"sha256"`
 	// Format is qcow2 or raw; read from the content when left out, and checked against it otherwise.
 	Format string `yaml:"format"`
