@@ -44,6 +44,14 @@ demo-kvm2: build ## Make one Proxy a working exit on a real libvirt host of its 
 	hack/build-standalone.sh >/dev/null
 	go run -tags live ./live/demo
 
+.PHONY: up
+up: ## Start the standalone with three working Proxies of this machine (the first build takes minutes), and say how to use them.
+	@hack/up.sh up
+
+.PHONY: down
+down: ## Stop the standalone; WIPE=1 deletes all Proxies and the data first.
+	@hack/up.sh down $(if $(WIPE),--wipe)
+
 ##@ Tests
 
 .PHONY: test
@@ -86,6 +94,13 @@ live: build ## Run chosen live tests with their output: make live RUN=regexp (ro
 .PHONY: drills
 drills: ## Run what repeats (crashes, cycles, faults) at its full count (root; long).
 	EGRESS_DRILLS=full $(MAKE) --no-print-directory live RUN=Drill LIVE_TIMEOUT=3h
+
+.PHONY: crash
+crash: build ## Kill the whole standalone at random moments, on real and simulated hosts: make crash KILLS=20 SEED=n (root).
+	$(KVMHOST)/check
+	$(KVMHOST)/images >/dev/null
+	hack/build-standalone.sh >/dev/null
+	go run -tags live ./live/crash -kills $(or $(KILLS),20) -seed $(or $(SEED),0)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME each (default 20000x: that many inputs; or 5m).

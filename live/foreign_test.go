@@ -5,9 +5,6 @@
 package live
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -21,72 +18,28 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
 )
 
-// foreign is what somebody else has on a host.
-type foreign struct {
-	host    *kvmhost.Host
-	domains []string
-	volumes []string
-}
-
-// plant defines a domain and makes volumes that are not ours.
-func plant(t *testing.T, host *kvmhost.Host, domains, volumes []string) foreign {
+// plant puts what is not ours on a host until the test ends.
+func plant(t *testing.T, host *kvmhost.Host, domains, volumes []string) lab.Foreign {
 	t.Helper()
-	f := foreign{host, domains, volumes}
-	for _, v := range volumes {
-		virsh(t, host, "vol-create-as", host.PoolName, v, "64K", "--format", "raw")
-		if err := os.WriteFile(filepath.Join(host.Dir, "lib", "images", v), []byte("not yours: "+v), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, d := range domains {
-		xml := fmt.Sprintf("<domain type='qemu'><name>%s</name><memory unit='MiB'>64</memory><os><type arch='x86_64' machine='q35'>hvm</type></os></domain>", d)
-		file := filepath.Join(host.Dir, "lib", "foreign.xml")
-		if err := os.WriteFile(file, []byte(xml), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		virsh(t, host, "define", "/var/lib/libvirt/foreign.xml")
-	}
+	f, err := lab.Plant(t.Context(), host, domains, volumes)
 	t.Cleanup(func() {
-		for _, d := range domains {
-			virsh(t, host, "undefine", d)
-		}
-		for _, v := range volumes {
-			virsh(t, host, "vol-delete", v, "--pool", host.PoolName)
+		if err := f.Remove(cleanupContext(t)); err != nil {
+			t.Error(err)
 		}
 	})
-	return f
-}
-
-// bytes is all of it, to the byte.
-func (f foreign) bytes(t *testing.T) string {
-	t.Helper()
-	var b strings.Builder
-	for _, d := range f.domains {
-		b.WriteString(virsh(t, f.host, "dumpxml", d))
-		b.WriteString(virsh(t, f.host, "domstate", d))
-	}
-	for _, v := range f.volumes {
-		file := filepath.Join(f.host.Dir, "lib", "images", v)
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		info, err := os.Stat(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&b, "%s %s %s\n", v, text, info.ModTime())
-	}
-	return b.String()
-}
-
-func virsh(t *testing.T, host *kvmhost.Host, args ...string) string {
-	t.Helper()
-	out, err := host.Virsh(cleanupContext(t), args...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out
+	return f
+}
+
+func fingerprint(t *testing.T, f lab.Foreign) string {
+	t.Helper()
+	text, err := f.Fingerprint(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
 }
 
 func TestForeignThingsSurvive(t *testing.T) {
@@ -109,7 +62,7 @@ func TestForeignThingsSurvive(t *testing.T) {
 	f := plant(t, host,
 		[]string{names.Domain(string(decoyed.UID)), "somebodys-vm"},
 		[]string{"somebodys-disk.raw", "egress-anothercluster-vm-00000000000000000000000000000000.qcow2", names.Overlay(string(decoyed.UID)), names.Seed(string(decoyed.UID))})
-	before := f.bytes(t)
+	before := fingerprint(t, f)
 	if err := l.StartOperator(); err != nil {
 		t.Fatal(err)
 	}
@@ -148,9 +101,9 @@ func TestForeignThingsSurvive(t *testing.T) {
 	})
 }
 
-func same(t *testing.T, f foreign, before string) {
+func same(t *testing.T, f lab.Foreign, before string) {
 	t.Helper()
-	if after := f.bytes(t); after != before {
+	if after := fingerprint(t, f); after != before {
 		t.Errorf("somebody else's things were touched; before:\n%s\nafter:\n%s", before, after)
 	}
 }

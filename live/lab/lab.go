@@ -52,15 +52,30 @@ type Lab struct {
 	// Operator is the process that runs now, or nil.
 	Operator *process.Process
 
-	standalone string
-	api        *process.Process
-	reflector  *process.Process
-	providers  string
+	// Standalone is the standalone's program, which serves the API and is also kubectl.
+	Standalone string
+	// Providers is the providers file.
+	Providers string
+
+	api       *process.Process
+	reflector *process.Process
 }
 
 // Start brings up the hosts with these numbers (each keeps what it holds from before), the API and a reflector; not yet the
 // operator. dir is an empty folder of the caller's. Close ends what was started.
-func Start(ctx context.Context, dir string, hosts ...int) (_ *Lab, err error) {
+func Start(ctx context.Context, dir string, hosts ...int) (*Lab, error) {
+	l, err := StartHosts(ctx, dir, hosts...)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.startAPI(ctx); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
+// StartHosts is Start without the API: for a standalone, which has its own.
+func StartHosts(ctx context.Context, dir string, hosts ...int) (_ *Lab, err error) {
 	l := &Lab{Dir: dir}
 	defer func() {
 		if err != nil {
@@ -87,7 +102,7 @@ func Start(ctx context.Context, dir string, hosts ...int) (_ *Lab, err error) {
 			return nil, err
 		}
 	}
-	if err := l.startAPI(ctx); err != nil {
+	if l.Standalone, err = BuildStandalone(ctx); err != nil {
 		return nil, err
 	}
 	if err := l.startReflector(ctx); err != nil {
@@ -119,13 +134,9 @@ func stop(p *process.Process) error {
 }
 
 func (l *Lab) startAPI(ctx context.Context) error {
-	out, err := exec.CommandContext(ctx, filepath.Join(l.Root, "hack", "build-standalone.sh")).Output()
-	if err != nil {
-		return fmt.Errorf("build the API server: %w", err)
-	}
-	l.standalone = strings.TrimSpace(string(out))
 	data := filepath.Join(l.Dir, "api")
-	if l.api, err = process.Start(exec.Command(l.standalone, "serve", "--data-dir", data), nil); err != nil {
+	var err error
+	if l.api, err = process.Start(exec.Command(l.Standalone, "serve", "--api-only", "--data-dir", data), nil); err != nil {
 		return err
 	}
 	err = Until(ctx, startTimeout, "the API server to be ready", func(context.Context) (bool, error) {
@@ -141,17 +152,35 @@ func (l *Lab) startAPI(ctx context.Context) error {
 	if _, err := l.Kubectl(ctx, "", "wait", "--for=condition=Established", "--timeout=30s", "crd/proxies.egressproxies.dev"); err != nil {
 		return err
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", l.Kubeconfig)
+	l.Client, err = NewClient(l.Kubeconfig)
+	return err
+}
+
+// NewClient is a client without a rate limit, for what a kubeconfig names.
+func NewClient(kubeconfig string) (client.Client, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	config.QPS = -1
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
-		return err
+		return nil, err
 	}
-	l.Client, err = client.New(config, client.Options{Scheme: scheme})
-	return err
+	return client.New(config, client.Options{Scheme: scheme})
+}
+
+// BuildStandalone builds the standalone where it is not built yet, and returns the path of its program.
+func BuildStandalone(ctx context.Context) (string, error) {
+	root, err := moduleRoot()
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.CommandContext(ctx, filepath.Join(root, "hack", "build-standalone.sh")).Output()
+	if err != nil {
+		return "", fmt.Errorf("build the standalone: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
 }
 
 func (l *Lab) startReflector(ctx context.Context) (err error) {
@@ -185,7 +214,7 @@ func (l *Lab) OperatorBinary() string { return filepath.Join(l.Root, "bin", "egr
 // OperatorArgs are the operator's arguments in this lab.
 func (l *Lab) OperatorArgs() []string {
 	return []string{
-		"operator", "--kubeconfig", l.Kubeconfig, "--providers", l.providers, "--agent-dir", filepath.Join(l.Root, "bin"),
+		"operator", "--kubeconfig", l.Kubeconfig, "--providers", l.Providers, "--agent-dir", filepath.Join(l.Root, "bin"),
 	}
 }
 
@@ -220,7 +249,7 @@ func (l *Lab) StopOperator() error {
 
 // Kubectl runs the kubectl that the API server's binary carries.
 func (l *Lab) Kubectl(ctx context.Context, stdin string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, l.standalone, append([]string{"kubectl", "--kubeconfig", filepath.Join(l.Dir, "api", "kubeconfig")}, args...)...)
+	cmd := exec.CommandContext(ctx, l.Standalone, append([]string{"kubectl", "--kubeconfig", filepath.Join(l.Dir, "api", "kubeconfig")}, args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

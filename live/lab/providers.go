@@ -43,6 +43,6 @@ func HostName(number int) string { return fmt.Sprintf("host%d", number) }
 
 // WriteProviders replaces the providers file that the next operator reads.
 func (l *Lab) WriteProviders(yaml string) error {
-	l.providers = filepath.Join(l.Dir, "providers.yaml")
-	return os.WriteFile(l.providers, []byte(yaml), 0o600)
+	l.Providers = filepath.Join(l.Dir, "providers.yaml")
+	return os.WriteFile(l.Providers, []byte(yaml), 0o600)
 }
