@@ -3,6 +3,7 @@
 package local
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -11,7 +12,12 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/providertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(asUplinks) != "" {
+		serveUplinks()
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestProviderContract(t *testing.T) {
 	providertest.Run(t, providertest.Harness{New: func(t *testing.T) providertest.System {

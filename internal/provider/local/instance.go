@@ -80,13 +80,22 @@ func (p *Provider) Get(ctx context.Context, ref provider.InstanceRef) (provider.
 		return provider.Instance{}, err
 	}
 	p.refresh(s)
+	found, who, news, err := p.read(s, uid)
+	if news {
+		p.watch.tell(who) // who asked here may not be the only one
+	}
+	return found, err
+}
+
+func (p *Provider) read(s *slot, uid string) (found provider.Instance, who string, news bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s.instance == nil || s.instance.uid != uid {
-		return provider.Instance{}, p.notFound(s, uid)
+		return provider.Instance{}, "", false, p.notFound(s, uid)
 	}
 	p.upkeep(s)
-	return p.describe(s), nil
+	who, news = s.news()
+	return p.describe(s), who, news, nil
 }
 
 // Delete closes the instance's listener and everything that goes through it.
@@ -151,8 +160,12 @@ func (p *Provider) describe(s *slot) provider.Instance {
 	} else if i.server == nil {
 		found.State, found.StateReason = provider.StatePaused, "its listener has ended; "+byItself
 	}
-	if a := s.address(i.Port).Addr(); a.IsValid() {
-		found.Addresses = []netip.Addr{a}
+	where := s.address(i.Port)
+	if i.server != nil {
+		where = i.listens
+	}
+	if where.Addr().IsValid() {
+		found.Addresses = []netip.Addr{where.Addr()}
 	}
 	return found
 }

@@ -238,15 +238,8 @@ func (p *Provider) settle() (changed []string) {
 		if s.instance != nil {
 			p.upkeep(s)
 		}
-		now := s.problem()
-		if now != s.told {
-			s.told = now
-			switch {
-			case s.instance != nil:
-				changed = append(changed, s.instance.uid)
-			case !now.exists():
-				changed = append(changed, "")
-			}
+		if uid, news := s.news(); news {
+			changed = append(changed, uid)
 		}
 	}
 	for uid, address := range p.waiting {

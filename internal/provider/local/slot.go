@@ -63,6 +63,19 @@ func (s *slot) problem() problem {
 	return s.unlistenable
 }
 
+// news says whether watchers are to be told of the slot, and for whom: they know then.
+func (s *slot) news() (uid string, news bool) {
+	now := s.problem()
+	if now == s.told {
+		return "", false
+	}
+	s.told = now
+	if s.instance != nil {
+		return s.instance.uid, true
+	}
+	return "", !now.exists()
+}
+
 // address is where the instance listens, or is to listen; not valid while the exit has no address.
 func (s *slot) address(port int) netip.AddrPort {
 	a := s.exit.Listen
@@ -76,14 +89,15 @@ func listen(ctx context.Context, address netip.AddrPort) (net.Listener, error) {
 	return new(net.ListenConfig).Listen(ctx, "tcp", address.String())
 }
 
-// upkeep opens the instance's listener where it has none, and moves it where its address has changed. mu is held.
+// upkeep opens the instance's listener where it has none, and moves it where its address has changed. While the exit has no address it
+// stays, to tell clients so. mu is held.
 func (p *Provider) upkeep(s *slot) {
 	i := s.instance
 	if i.deleting || p.ctx.Err() != nil {
 		return
 	}
 	address := s.address(i.Port)
-	if i.server != nil && (address == i.listens || !address.Addr().IsValid()) && !s.strayed() {
+	if i.server != nil && (address == i.listens || !address.Addr().IsValid()) {
 		return
 	}
 	if i.server != nil {
@@ -96,11 +110,6 @@ func (p *Provider) upkeep(s *slot) {
 	if err := p.serve(s, address); err != nil {
 		i.problem = problem{provider.HostDegraded, err.Message, err.Next}
 	}
-}
-
-// strayed says whether the listener was on the exit's own address, which is gone.
-func (s *slot) strayed() bool {
-	return !s.exit.Listen.IsValid() && !s.exit.presence().has(s.instance.listens.Addr())
 }
 
 // serve opens the listener of the slot's instance. mu is held.
