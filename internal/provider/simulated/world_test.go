@@ -225,7 +225,7 @@ func TestNothingSecretIsLoggedOrShown(t *testing.T) {
 	wire := toWire(spec)
 	records, err := w.Instances(t.Context())
 	all := fmt.Sprintf("%s %+v %v %#v %v %+v", logged.String(), records, err, *wire, *wire, wire)
-	for what, secret := range map[string]string{"the password": password, "the control key": string(controlKey[:]), "the key's bytes": fmt.Sprint(controlKey[:])[1:20]} {
+	for what, secret := range map[string]string{"the password": password, "the control key": string(controlKey[:]), "the key's bytes": fmt.Sprintf("%d", controlKey[:8])[1:20]} {
 		if strings.Contains(all, secret) {
 			t.Errorf("%s is shown: %s", what, all)
 		}
