@@ -167,14 +167,18 @@ func TestResolveWithoutMachines(t *testing.T) {
 	if want := (provider.Shape{Software: provider.SoftwareAgent, Port: 3128}); wrong != nil || shape != want {
 		t.Errorf("%+v, %v", shape, wrong)
 	}
-	p.Spec.Placement = &v1alpha1.Placement{VCPUs: 2, Image: &v1alpha1.Image{Name: "debian-13"}}
+	p.Spec.Placement = &v1alpha1.Placement{VCPUs: 2}
 	p.Spec.Software = &v1alpha1.Software{Type: v1alpha1.SoftwareNone}
-	if _, _, wrong = resolve(p, file); wrong == nil || !strings.Contains(wrong.message, "remove placement.image, placement.vcpus, software.type None") {
+	if _, _, wrong = resolve(p, file); wrong == nil || !strings.Contains(wrong.message, "remove placement.vcpus, software.type None") {
 		t.Errorf("what only a machine can have: %v", wrong)
 	}
 	p.Spec.Provider, p.Spec.Software = "sim", nil
-	if _, shape, wrong = resolve(p, file); wrong != nil || shape.Image.Name != "debian-13" || shape.VCPUs != 2 || shape.MemoryMiB != config.DefaultMemoryMiB {
+	if _, shape, wrong = resolve(p, file); wrong != nil || shape.VCPUs != 2 || shape.MemoryMiB != config.DefaultMemoryMiB {
 		t.Errorf("%+v, %v", shape, wrong)
+	}
+	p.Spec.Placement.Image = &v1alpha1.Image{Name: "debian-13"}
+	if _, _, wrong = resolve(p, file); wrong == nil || !strings.Contains(wrong.message, "boots no images: remove placement.image") {
+		t.Errorf("an image: %v", wrong)
 	}
 }
 

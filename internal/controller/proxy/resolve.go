@@ -93,7 +93,7 @@ func machineless(entry *config.Entry, placement v1alpha1.Placement, software pro
 		name string
 		set  bool
 	}{
-		{"placement.image", placement.Image != nil}, {"placement.vcpus", placement.VCPUs != 0}, {"placement.memoryMiB", placement.MemoryMiB != 0},
+		{"placement.vcpus", placement.VCPUs != 0}, {"placement.memoryMiB", placement.MemoryMiB != 0},
 		{"placement.diskSizeGb", placement.DiskSizeGb != 0}, {"software.type " + string(software), software != provider.SoftwareAgent},
 	} {
 		if f.set {
@@ -118,7 +118,7 @@ func resolveImage(entry *config.Entry, wanted *v1alpha1.Image) (provider.Image, 
 		if wanted == nil {
 			return provider.Image{}, nil
 		}
-		return provider.Image{Name: wanted.Name, URL: wanted.URL, SHA256: wanted.SHA256}, nil
+		return provider.Image{}, &problem{v1alpha1.ReasonInvalidSpec, fmt.Sprintf("entry %s is of type %s and boots no images: remove placement.image", entry.Name, entry.Type)}
 	}
 	if wanted != nil && wanted.URL != "" {
 		return resolveURL(entry, wanted)
