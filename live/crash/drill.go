@@ -104,19 +104,16 @@ func (d *drill) begin(ctx context.Context) error {
 func (d *drill) untilKilled(ctx context.Context, life time.Duration) string {
 	kill := time.AfterFunc(life, d.standalone.kill)
 	defer kill.Stop()
-	var operations []string
+	created, deleted := 0, 0
 	for {
-		var err error
-		operation := "create"
+		count, operate := &created, d.create
 		if len(d.created) > 0 && (len(d.created) >= most || d.random.IntN(2) == 0) {
-			operation, err = "delete", d.remove(ctx)
-		} else {
-			err = d.create(ctx)
+			count, operate = &deleted, d.remove
 		}
-		if err != nil {
+		if operate(ctx) != nil {
 			break
 		}
-		operations = append(operations, operation)
+		*count++
 		select {
 		case <-d.standalone.process.Ended():
 		case <-ctx.Done():
@@ -126,7 +123,7 @@ func (d *drill) untilKilled(ctx context.Context, life time.Duration) string {
 		break
 	}
 	<-d.standalone.process.Ended()
-	return strings.Join(operations, ", ")
+	return fmt.Sprintf("%d created, %d deleted", created, deleted)
 }
 
 func (d *drill) create(ctx context.Context) error {

@@ -161,13 +161,13 @@ func (w *sim) plant(ctx context.Context) error {
 		if w.client.Attach(ctx, w.other, description) != nil {
 			return false, nil
 		}
-		_, err := w.client.Create(ctx, w.other, provider.InstanceSpec{
+		made, err := w.client.Create(ctx, w.other, provider.InstanceSpec{
 			InstanceRef: provider.InstanceRef{Host: "a", UID: uuid.Nil.String()}, Namespace: "theirs", Name: "theirs",
 			Shape:       provider.Shape{VCPUs: 1, MemoryMiB: 64, DiskSizeGiB: 1, Software: provider.SoftwareAgent, Port: 3128},
 			Credentials: provider.Credentials{Username: "u", Password: provider.NewSecret("somebody else's")},
 			ControlKey:  provider.NewSecret(strings.Repeat("k", 32)),
 		})
-		return err == nil, err
+		return len(made.Addresses) > 0, err
 	})
 }
 
