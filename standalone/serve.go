@@ -4,64 +4,197 @@ package main
 
 import (
 	"context"
-	"flag"
+	"errors"
 	"fmt"
-	"io"
-	"os/signal"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 
+	"github.com/egress-proxies/egress-proxies-operator/config/crd"
+	"github.com/egress-proxies/egress-proxies-operator/internal/cli"
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
+	"github.com/egress-proxies/egress-proxies-operator/internal/reflector"
+	"github.com/egress-proxies/egress-proxies-operator/standalone/internal/crds"
+	"github.com/egress-proxies/egress-proxies-operator/standalone/internal/datadir"
 	"github.com/egress-proxies/egress-proxies-operator/standalone/internal/instance"
+	"github.com/egress-proxies/egress-proxies-operator/standalone/internal/providersfile"
 )
 
-func newServeCommand(dataDir *string) *cobra.Command {
-	var port, verbosity int
+const (
+	noReflector      = "none"
+	defaultReflector = "127.0.0.11:8910"
+)
+
+// errRenew ends a server that starts itself anew.
+var errRenew = errors.New("the server starts itself anew")
+
+// serverFlags are those of a server, also of one that another command starts.
+type serverFlags struct {
+	port                          int
+	providers, reflector, metrics string
+}
+
+func (f *serverFlags) bind(flags *pflag.FlagSet) {
+	flags.IntVar(&f.port, "port", 0, "`PORT` of the API on 127.0.0.1; 0 takes that of the last start, or a free one")
+	flags.StringVar(&f.providers, "providers", "", "the providers `FILE` (default: providers.yaml in the data directory, made when missing)")
+	flags.StringVar(&f.reflector, "reflector", defaultReflector, "`ADDRESS` that serves a reflector, or none")
+	flags.StringVar(&f.metrics, "metrics-bind-address", "0", "`ADDRESS` that serves the operator's /metrics, or 0 for none")
+}
+
+// args make another process of this program serve with the same flags.
+func (f *serverFlags) args(paths datadir.Paths) []string {
+	return []string{
+		"serve", "--data-dir", paths.Root(), "--port", strconv.Itoa(f.port), "--providers", f.providersFile(paths),
+		"--reflector", f.reflector, "--metrics-bind-address", f.metrics,
+	}
+}
+
+func (f *serverFlags) providersFile(paths datadir.Paths) string {
+	if f.providers == "" {
+		return paths.Providers()
+	}
+	// A server in the background has another working directory.
+	if absolute, err := filepath.Abs(f.providers); err == nil {
+		return absolute
+	}
+	return f.providers
+}
+
+// loadProviders reads the providers file; that of the data directory is made where there is none.
+func (f *serverFlags) loadProviders(paths datadir.Paths) (*config.File, error) {
+	path := f.providersFile(paths)
+	if path == paths.Providers() {
+		if err := providersfile.Ensure(path); err != nil {
+			return nil, err
+		}
+	}
+	return cli.LoadProviders(path)
+}
+
+type serveFlags struct {
+	serverFlags
+	apiOnly bool
+	renew   time.Duration
+	logs    logFlags
+}
+
+func newServe(dataDir *string) *cobra.Command {
+	var flags serveFlags
 	command := &cobra.Command{
 		Use:   "serve",
-		Short: "Serve the API on 127.0.0.1 until SIGTERM or SIGINT",
-		Long: "Serve the API on 127.0.0.1 until SIGTERM or SIGINT. Once it answers, DATA-DIR/kubeconfig is\n" +
-			"written and a line that begins with \"ready:\" is printed.",
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := configureLogs(verbosity); err != nil {
-				return err
+		Short: "Serve the API on 127.0.0.1, with the operator, until SIGTERM or SIGINT",
+		Long: `Serve the API on 127.0.0.1, with the operator, until SIGTERM or SIGINT. Once the API answers, DATA-DIR/kubeconfig is written and
+a line that begins with "ready:" is printed.`,
+		Example: `  egress-standalone serve
+  egress-standalone --data-dir /srv/egress serve --providers /etc/egress/providers.yaml --reflector none --port 6443`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
+			err := flags.run(ctx, cmd, *dataDir)
+			if errors.Is(err, errRenew) {
+				// Everything has ended; the same process goes on as a new one, also where its file was replaced meanwhile.
+				err = syscall.Exec("/proc/self/exe", os.Args, os.Environ())
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
-			defer stop()
-			// A second signal ends a stop that takes too long.
-			context.AfterFunc(ctx, stop)
-			begin := time.Now()
-			return instance.Run(ctx, instance.Options{DataDir: *dataDir, Port: port}, func(r instance.Ready) {
-				fmt.Fprintf(cmd.OutOrStdout(), "ready: %s after %.1f s, kubeconfig %s\n",
-					r.Server, time.Since(begin).Seconds(), r.Kubeconfig)
-			})
-		},
+			return err
+		}),
 	}
-	command.Flags().IntVar(&port, "port", 0, "port on 127.0.0.1; 0 takes a free one")
-	command.Flags().IntVarP(&verbosity, "verbosity", "v", 0,
-		"0 prints only what ends the process; 1 and more log the control plane's work on stderr")
+	flags.bind(command.Flags())
+	flags.logs.bind(command.Flags())
+	command.Flags().BoolVar(&flags.apiOnly, "api-only", false, "serve the Kubernetes API alone: no operator, no reflector, no custom resources")
+	command.Flags().DurationVar(&flags.renew, "renew-after", 300*24*time.Hour, "start anew after this `TIME`: certificates are made at each start")
 	return command
 }
 
-// configureLogs keeps the control plane quiet: what it logs in normal work looks like
-// trouble to people who do not know it.
-func configureLogs(verbosity int) error {
-	rest.SetDefaultWarningHandler(rest.NoWarnings{})
-	var flags flag.FlagSet
-	klog.InitFlags(&flags)
-	if verbosity > 0 {
-		return flags.Set("v", strconv.Itoa(verbosity))
+func (f *serveFlags) run(ctx context.Context, cmd *cobra.Command, dataDir string) error {
+	begin := time.Now()
+	log, err := f.logs.logger(cmd.ErrOrStderr())
+	if err != nil {
+		return err
 	}
-	klog.SetOutput(io.Discard)
-	for name, value := range map[string]string{"logtostderr": "false", "stderrthreshold": "FATAL"} {
-		if err := flags.Set(name, value); err != nil {
-			return err
+	paths, err := resolve(dataDir)
+	if err != nil {
+		return err
+	}
+	dir, err := datadir.Open(paths.Root(), program())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go endAfter(ctx, begin.Add(f.renew), cancel)
+	options := instance.Options{Dir: dir, Port: f.port}
+	if !f.apiOnly {
+		err = f.addOperator(ctx, &options, log)
+	}
+	if err == nil {
+		err = instance.Run(ctx, options, func(r instance.Ready) {
+			fmt.Fprintf(cmd.OutOrStdout(), "ready: %s after %.1f s, kubeconfig %s\n", r.Server, time.Since(begin).Seconds(), r.Kubeconfig)
+		})
+	}
+	if err == nil && errors.Is(context.Cause(ctx), errRenew) {
+		err = errRenew
+	}
+	return errors.Join(err, dir.Close())
+}
+
+// addOperator adds what makes Proxies of the API's objects.
+func (f *serveFlags) addOperator(ctx context.Context, o *instance.Options, log *slog.Logger) error {
+	file, err := f.loadProviders(o.Dir.Paths)
+	if err != nil {
+		return err
+	}
+	reflect, err := f.listenReflector(ctx)
+	if err != nil {
+		return err
+	}
+	o.Prepare = func(ctx context.Context, api *rest.Config) error { return crds.Apply(ctx, api, crd.Files) }
+	o.Work = func(ctx context.Context, api *rest.Config) error {
+		group, ctx := errgroup.WithContext(ctx)
+		if reflect != nil {
+			requests := slog.New(slog.DiscardHandler)
+			if log.Enabled(ctx, slog.LevelDebug) {
+				requests = log.With("part", "reflector")
+			}
+			group.Go(func() error { return reflector.Serve(ctx, reflect, requests) })
 		}
+		group.Go(func() error { return cli.Operator{REST: api, File: file, Metrics: f.metrics, Log: log}.Run(ctx) })
+		return group.Wait()
 	}
 	return nil
+}
+
+func (f *serveFlags) listenReflector(ctx context.Context) (net.Listener, error) {
+	if f.reflector == noReflector {
+		return nil, nil
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", f.reflector)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen for the reflector: %w (choose another --reflector and name it in the providers file, or --reflector none)", err)
+	}
+	return listener, nil
+}
+
+// endAfter ends a server when its time has come by the wall clock, which goes on while a machine sleeps.
+func endAfter(ctx context.Context, end time.Time, cancel context.CancelCauseFunc) {
+	end = end.Round(0)
+	for {
+		left := time.Until(end)
+		if left <= 0 {
+			cancel(errRenew)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(min(left, time.Hour)):
+		}
+	}
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -54,9 +55,9 @@ type server struct {
 }
 
 // serve starts a server and returns when it is ready.
-func serve(t *testing.T, dataDir string) *server {
+func serve(t *testing.T, dataDir string, flags ...string) *server {
 	t.Helper()
-	s := launch(t, dataDir)
+	s := launch(t, dataDir, flags...)
 	select {
 	case <-s.output.ready:
 	case <-s.ended:
@@ -67,11 +68,14 @@ func serve(t *testing.T, dataDir string) *server {
 	return s
 }
 
-// launch starts a server.
-func launch(t *testing.T, dataDir string) *server {
+// launch starts a server: the Kubernetes API alone, unless there are other flags.
+func launch(t *testing.T, dataDir string, flags ...string) *server {
 	t.Helper()
+	if len(flags) == 0 {
+		flags = []string{"--api-only"}
+	}
 	s := &server{t: t, dataDir: dataDir, ended: make(chan struct{}), output: &output{ready: make(chan struct{})}}
-	s.cmd = exec.Command(binary(t), "serve", "--data-dir", dataDir)
+	s.cmd = exec.Command(binary(t), append([]string{"serve", "--data-dir", dataDir}, flags...)...)
 	s.cmd.Stdout, s.cmd.Stderr = s.output, s.output
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
@@ -181,8 +185,12 @@ func (o *output) Write(b []byte) (int, error) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	o.printed.Write(b)
-	if strings.HasPrefix(o.printed.String(), "ready: https://127.0.0.1:") && strings.Contains(o.printed.String(), "\n") {
-		o.once.Do(func() { close(o.ready) })
+	for line := range strings.Lines(o.printed.String()) {
+		if strings.HasPrefix(line, "ready: https://127.0.0.1:") && strings.HasSuffix(line, "\n") {
+			if o.ready != nil {
+				o.once.Do(func() { close(o.ready) })
+			}
+		}
 	}
 	return len(b), nil
 }
@@ -191,4 +199,22 @@ func (o *output) String() string {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	return o.printed.String()
+}
+
+func (s *server) hasEnded() bool {
+	select {
+	case <-s.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// eventually polls a condition.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, readyTimeout, true, func(context.Context) (bool, error) { return condition(), nil })
+	if err != nil {
+		t.Fatalf("waiting for %s: %v", what, err)
+	}
 }

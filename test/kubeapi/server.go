@@ -75,7 +75,7 @@ func (s *server) start() error {
 	}
 	watch := &readiness{ready: make(chan struct{})}
 	var err error
-	if s.process, err = process.Start(exec.Command(s.binary, "serve", "--data-dir", s.dataDir, "--port", strconv.Itoa(s.port)), watch); err != nil {
+	if s.process, err = process.Start(exec.Command(s.binary, "serve", "--api-only", "--data-dir", s.dataDir, "--port", strconv.Itoa(s.port)), watch); err != nil {
 		return err
 	}
 	select {

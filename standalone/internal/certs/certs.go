@@ -2,7 +2,7 @@
 
 // Package certs makes the server's keys and certificates. The authority and the service
 // account key are kept, so that clients outlive a restart; what they sign is made at each
-// start, so that nothing needs renewal while it is in use.
+// start and then holds for a year at least: a server starts itself anew before that.
 package certs
 
 import (
@@ -22,6 +22,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/egress-proxies/egress-proxies-operator/standalone/internal/datadir"
 )
 
 const (
@@ -64,7 +66,7 @@ func ensure(dir string, now time.Time) (*Bundle, error) {
 		return nil, err
 	}
 	b.CA = encodeCert(ca.cert.Raw)
-	if err := writeFile(b.CAFile, b.CA); err != nil {
+	if err := datadir.WriteFile(b.CAFile, b.CA); err != nil {
 		return nil, err
 	}
 	if err := ensureServiceAccountKey(b.ServiceAccountKeyFile); err != nil {
@@ -79,7 +81,7 @@ func ensure(dir string, now time.Time) (*Bundle, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := writeFile(b.ServingFile, append(cert, key...)); err != nil {
+	if err := datadir.WriteFile(b.ServingFile, append(cert, key...)); err != nil {
 		return nil, err
 	}
 	b.AdminCert, b.AdminKey, err = ca.issue(x509.Certificate{
@@ -121,7 +123,7 @@ func ensureAuthority(file string, now time.Time) (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := writeFile(file, append(encodeCert(der), keyPEM...)); err != nil {
+	if err := datadir.WriteFile(file, append(encodeCert(der), keyPEM...)); err != nil {
 		return nil, err
 	}
 	return loadAuthority(file)
@@ -155,7 +157,7 @@ func ensureServiceAccountKey(file string) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(file, keyPEM)
+	return datadir.WriteFile(file, keyPEM)
 }
 
 func (a *authority) issue(template x509.Certificate, now time.Time) (certPEM, keyPEM []byte, err error) {

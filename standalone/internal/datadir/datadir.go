@@ -7,92 +7,101 @@ package datadir
 import (
 	"errors"
 	"fmt"
-	"io"
+	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
-	"strings"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
 
 // Dir is a data directory that this process holds alone until Close.
 type Dir struct {
-	path string
+	Paths
 	lock *os.File
 }
 
-// Open makes the directory with mode 0700 where it is missing and takes its lock. The
-// kernel gives the lock back when the process ends, however it ends.
-func Open(path string) (*Dir, error) {
-	if path == "" {
-		return nil, errors.New("no data directory: give --data-dir DIR or set EGRESS_DATA_DIR")
+// Default is the data directory of this user: $EGRESS_DATA_DIR, or egress-proxies in
+// $XDG_DATA_HOME, which is ~/.local/share where it is not set. It is empty where there is no home either.
+func Default() string {
+	if dir := os.Getenv("EGRESS_DATA_DIR"); dir != "" {
+		return dir
 	}
-	path, err := filepath.Abs(path)
+	if data := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(data) {
+		return filepath.Join(data, "egress-proxies")
+	}
+	home, err := os.UserHomeDir()
 	if err != nil {
-		return nil, fmt.Errorf("data directory: %w", err)
-	}
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, fmt.Errorf("data directory: %w", err)
-	}
-	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("data directory: %w", err)
-	}
-	if err := takeLock(path, lock); err != nil {
-		return nil, errors.Join(err, lock.Close())
-	}
-	return &Dir{path: path, lock: lock}, nil
-}
-
-func takeLock(path string, lock *os.File) error {
-	err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return fmt.Errorf("data directory %s is in use by another egress-standalone%s: stop that one, or choose another --data-dir",
-			path, holder(lock))
-	}
-	if err != nil {
-		return fmt.Errorf("lock data directory %s: %w", path, err)
-	}
-	if err := lock.Truncate(0); err != nil {
-		return fmt.Errorf("lock data directory %s: %w", path, err)
-	}
-	if _, err := fmt.Fprintln(lock, os.Getpid()); err != nil {
-		return fmt.Errorf("lock data directory %s: %w", path, err)
-	}
-	return nil
-}
-
-// holder names the process that has the lock, as far as it has said so.
-func holder(lock *os.File) string {
-	content, err := io.ReadAll(io.LimitReader(lock, 32))
-	pid := strings.TrimSpace(string(content))
-	if err != nil || pid == "" {
 		return ""
 	}
-	return " (process " + pid + ")"
+	return filepath.Join(home, ".local", "share", "egress-proxies")
+}
+
+// Open makes the directory with mode 0700 where it is missing, takes its lock, and sees that its format is one that this
+// program knows. The kernel gives the lock back when the process ends, however it ends.
+func Open(path, program string) (*Dir, error) {
+	return open(path, func(p Paths) error { return p.checkFormat(program) })
+}
+
+// OpenEmpty takes a directory without data in it, or makes it.
+func OpenEmpty(path string) (*Dir, error) {
+	return open(path, Paths.checkEmpty)
+}
+
+func open(path string, check func(Paths) error) (*Dir, error) {
+	paths, err := Resolve(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(paths.root, 0o700); err != nil {
+		return nil, paths.explain(err)
+	}
+	lock, err := os.OpenFile(paths.lock(), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, paths.explain(err)
+	}
+	for _, step := range []func() error{
+		func() error { return takeLock(paths, lock) },
+		paths.checkAccess,
+		func() error { return check(paths) },
+	} {
+		if err = step(); err != nil {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return &Dir{Paths: paths, lock: lock}, nil
 }
 
 // Close gives the directory free for another server.
 func (d *Dir) Close() error { return d.lock.Close() }
 
-// Path is the absolute path of the directory.
-func (d *Dir) Path() string { return d.path }
+// checkAccess finds what another user's server has left.
+func (p Paths) checkAccess() error {
+	for _, name := range []string{p.root, p.Etcd(), p.PKI(), p.Sockets()} {
+		err := unix.Access(name, unix.R_OK|unix.W_OK|unix.X_OK)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return p.explain(&fs.PathError{Op: "access", Path: name, Err: err})
+		}
+	}
+	return nil
+}
 
-// Etcd is the folder of the database.
-func (d *Dir) Etcd() string { return filepath.Join(d.path, "etcd") }
+// explain says what to do where the directory cannot be written.
+func (p Paths) explain(err error) error {
+	if !errors.Is(err, fs.ErrPermission) && !errors.Is(err, unix.EROFS) {
+		return fmt.Errorf("data directory %s: %w", p.root, err)
+	}
+	return fmt.Errorf("data directory %s cannot be written by %s: %w; give it to that user, or choose another --data-dir", p.root, currentUser(), err)
+}
 
-// Sockets is the folder of the Unix sockets.
-func (d *Dir) Sockets() string { return filepath.Join(d.path, "run") }
-
-// PKI is the folder of keys and certificates.
-func (d *Dir) PKI() string { return filepath.Join(d.path, "pki") }
-
-// Kubeconfig is the file that clients use.
-func (d *Dir) Kubeconfig() string { return KubeconfigIn(d.path) }
-
-// KubeconfigIn is the kubeconfig's path in a data directory that this process does not hold.
-func KubeconfigIn(path string) string { return filepath.Join(path, "kubeconfig") }
-
-// KubectlCacheIn is where the embedded kubectl keeps what it learned of this server; shared
-// caches go by address, and another server may have had the same port.
-func KubectlCacheIn(path string) string { return filepath.Join(path, "kubectl-cache") }
+func currentUser() string {
+	id := "user " + strconv.Itoa(os.Geteuid())
+	if u, err := user.Current(); err == nil && u.Username != "" {
+		id += " (" + u.Username + ")"
+	}
+	return id
+}

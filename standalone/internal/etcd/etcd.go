@@ -38,7 +38,7 @@ func Start(ctx context.Context, dataDir, socketDir string) (*Server, error) {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
 	s := &Server{sockets: sockets}
-	if s.etcd, err = embed.StartEtcd(s.config(dataDir)); err != nil {
+	if s.etcd, err = embed.StartEtcd(configuration(dataDir, socketIn(sockets))); err != nil {
 		return nil, errors.Join(fmt.Errorf("etcd in %s: %w", dataDir, err), sockets.Close())
 	}
 	select {
@@ -66,13 +66,13 @@ func prepare(dataDir, socketDir string) (*os.File, error) {
 	return os.Open(socketDir)
 }
 
-func (s *Server) config(dataDir string) *embed.Config {
+func configuration(dataDir, socket string) *embed.Config {
 	wal.SegmentSizeBytes = walSegmentBytes
 	cfg := embed.NewConfig()
 	cfg.Name = "standalone"
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 	cfg.Dir = dataDir
-	client := url.URL{Scheme: "unix", Path: s.socket()}
+	client := url.URL{Scheme: "unix", Path: socket}
 	cfg.ListenClientUrls = []url.URL{client}
 	cfg.AdvertiseClientUrls = []url.URL{client}
 	// The only member has no peers to listen for; the advertised peer URL is a name, never dialled.
@@ -83,14 +83,14 @@ func (s *Server) config(dataDir string) *embed.Config {
 	return cfg
 }
 
-// socket reaches the socket by its folder's descriptor: the path of a Unix socket is
+// socketIn reaches the socket by its folder's descriptor: the path of a Unix socket is
 // limited to 107 bytes, and data directories may be longer.
-func (s *Server) socket() string {
-	return fmt.Sprintf("/proc/self/fd/%d/%s", s.sockets.Fd(), socketName)
+func socketIn(dir *os.File) string {
+	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), socketName)
 }
 
-// Endpoint is the address for clients in this process; others use the socket's path.
-func (s *Server) Endpoint() string { return "unix://" + s.socket() }
+// Endpoint is the address for clients in this process.
+func (s *Server) Endpoint() string { return "unix://" + socketIn(s.sockets) }
 
 // Wait returns nil when the context ends, and an error when the database ends before.
 func (s *Server) Wait(ctx context.Context) error {

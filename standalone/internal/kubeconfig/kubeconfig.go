@@ -4,12 +4,12 @@
 package kubeconfig
 
 import (
-	"errors"
 	"fmt"
-	"os"
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/egress-proxies/egress-proxies-operator/standalone/internal/datadir"
 )
 
 const name = "egress-standalone"
@@ -30,15 +30,7 @@ func Write(file, server string, credentials Credentials) error {
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
-	next := file + ".new"
-	// A file of the same name that somebody else may read would keep its mode.
-	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("kubeconfig: %w", err)
-	}
-	if err := os.WriteFile(next, content, 0o600); err != nil {
-		return fmt.Errorf("kubeconfig: %w", err)
-	}
-	if err := os.Rename(next, file); err != nil {
+	if err := datadir.WriteFile(file, content); err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
 	return nil

@@ -6,6 +6,7 @@ package kubectl
 import (
 	"fmt"
 	"os"
+	"slices"
 
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -36,19 +37,31 @@ func Run(args []string) {
 
 // UseDataDir makes the server of this data directory the one that kubectl talks to. A
 // KUBECONFIG in the environment goes first unless the directory was asked for by flag.
-func UseDataDir(path string, byFlag bool) error {
-	if path == "" || (os.Getenv("KUBECONFIG") != "" && !byFlag) {
+func UseDataDir(path string, byFlag bool, args []string) error {
+	if path == "" || (os.Getenv("KUBECONFIG") != "" && !byFlag) || needsNoServer(args) {
 		return nil
 	}
-	kubeconfig := datadir.KubeconfigIn(path)
-	if _, err := os.Stat(kubeconfig); err != nil {
-		return fmt.Errorf("no server runs in data directory %s: start one with egress-standalone serve --data-dir %s (%w)", path, path, err)
+	paths, err := datadir.Resolve(path)
+	if err != nil {
+		return err
 	}
-	if err := os.Setenv("KUBECONFIG", kubeconfig); err != nil {
+	if _, err := os.Stat(paths.Kubeconfig()); err != nil {
+		return fmt.Errorf("no server runs in data directory %s: start one with egress-standalone --data-dir %s up (%w)", path, path, err)
+	}
+	if err := os.Setenv("KUBECONFIG", paths.Kubeconfig()); err != nil {
 		return err
 	}
 	if os.Getenv("KUBECACHEDIR") != "" {
 		return nil
 	}
-	return os.Setenv("KUBECACHEDIR", datadir.KubectlCacheIn(path))
+	return os.Setenv("KUBECACHEDIR", paths.KubectlCache())
+}
+
+// needsNoServer is true of what kubectl answers by itself.
+func needsNoServer(args []string) bool {
+	if len(args) == 0 {
+		return true
+	}
+	return slices.Contains([]string{"help", "options", "completion", "__complete", "__completeNoDesc"}, args[0]) ||
+		slices.Contains(args, "--help") || slices.Contains(args, "-h") || slices.Contains(args, "--client")
 }
