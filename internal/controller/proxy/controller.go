@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -125,7 +126,7 @@ func (r *Reconciler) steps(p *pass) []step {
 // begin reads the Proxy; the pass is nil where there is none.
 func (r *Reconciler) begin(ctx context.Context, name client.ObjectKey) (*pass, error) {
 	var proxy v1alpha1.Proxy
-	if err := r.Client.Get(ctx, name, &proxy); err != nil {
+	if err := r.read(ctx, name, &proxy); err != nil {
 		if client.IgnoreNotFound(err) == nil {
 			r.forget(name)
 			return nil, nil
@@ -134,6 +135,20 @@ func (r *Reconciler) begin(ctx context.Context, name client.ObjectKey) (*pass, e
 	}
 	r.notes.of(proxy.UID, func(n *note) { n.name, n.entry, n.host = name, proxy.Spec.Provider, proxy.Status.Host })
 	return newPass(&proxy, r.Current(), r.Now()), nil
+}
+
+// read takes the Proxy from the cache, or from the API server where the cache has not seen our last write yet: a status that is compared with
+// the one before last would not be written, and nothing would wake the Proxy then.
+func (r *Reconciler) read(ctx context.Context, name client.ObjectKey, into *v1alpha1.Proxy) error {
+	if err := r.Client.Get(ctx, name, into); err != nil {
+		return err
+	}
+	var written string
+	r.notes.of(into.UID, func(n *note) { written = n.written })
+	if order, err := resourceversion.CompareResourceVersion(into.ResourceVersion, written); err != nil || order >= 0 {
+		return nil
+	}
+	return r.Live.Get(ctx, name, into)
 }
 
 // forget drops what is remembered of a Proxy that is gone.

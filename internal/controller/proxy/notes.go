@@ -33,6 +33,8 @@ type note struct {
 	full map[string]time.Time
 	// progressAt is when progress was last shown.
 	progressAt time.Time
+	// written is the resource version of the last write; the cache may not have it yet.
+	written string
 	// guestHas are the credentials that the running guest is known to take; zero while that is not known.
 	guestHas provider.Credentials
 }

@@ -148,6 +148,7 @@ func (r *Reconciler) patchStatus(ctx context.Context, p *pass, patch client.Patc
 		return err
 	}
 	p.written(next)
+	r.notes.of(next.UID, func(n *note) { n.written = next.ResourceVersion })
 	return nil
 }
 
