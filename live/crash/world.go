@@ -158,8 +158,8 @@ func (w *sim) plant(ctx context.Context) error {
 		description := simulated.Description{Hosts: []simulated.HostDescription{
 			{Name: "a", Addresses: netip.MustParsePrefix("127.61.1.0/24"), Capacity: 100, BootTime: time.Millisecond},
 		}}
-		if w.client.Attach(ctx, w.other, description) != nil {
-			return false, nil
+		if err := w.client.Attach(ctx, w.other, description); err != nil {
+			return false, nil //nolint:nilerr // the simulator does not listen yet
 		}
 		made, err := w.client.Create(ctx, w.other, provider.InstanceSpec{
 			InstanceRef: provider.InstanceRef{Host: "a", UID: uuid.Nil.String()}, Namespace: "theirs", Name: "theirs",

@@ -145,10 +145,10 @@ func (r *Reconciler) read(ctx context.Context, name client.ObjectKey, into *v1al
 	}
 	var written string
 	r.notes.of(into.UID, func(n *note) { written = n.written })
-	if order, err := resourceversion.CompareResourceVersion(into.ResourceVersion, written); err != nil || order >= 0 {
-		return nil
+	if order, err := resourceversion.CompareResourceVersion(into.ResourceVersion, written); err == nil && order < 0 {
+		return r.Live.Get(ctx, name, into)
 	}
-	return r.Live.Get(ctx, name, into)
+	return nil // an error: nothing was written yet
 }
 
 // forget drops what is remembered of a Proxy that is gone.

@@ -196,7 +196,6 @@ func TestNothingLeavesByAnotherAddress(t *testing.T) {
 
 // stillMachine says what a table says.
 type stillMachine struct {
-	machine
 	own      []netip.Addr
 	ownErr   error
 	link     *net.Interface
