@@ -49,16 +49,16 @@ instances.`,
 		Example: `  egress-standalone --data-dir /srv/egress restore egress-2026-01-31.tar.gz
   egress-standalone --data-dir /srv/egress up`,
 		Args: usageArgs(cobra.ExactArgs(1)),
-		RunE: func(cmd *cobra.Command, args []string) error {
+		RunE: interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			paths, err := resolve(*dataDir)
 			if err != nil {
 				return err
 			}
-			if err := backup.Restore(args[0], paths, program()); err != nil {
+			if err := backup.Restore(ctx, args[0], paths, program()); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "restored into %s; start it with: egress-standalone --data-dir %s up\n", paths.Root(), paths.Root())
 			return err
-		},
+		}),
 	}
 }

@@ -35,7 +35,7 @@ and print lines to paste. Run again, it changes nothing. "down" stops the server
 			defer cancel()
 			tell := newProgress(cmd)
 			return lockedCommand(ctx, *dataDir, &flags, tell, func(server background.Server) error {
-				o := up.Options{Server: server, Out: cmd.OutOrStdout(), Tell: tell}
+				o := up.Options{Server: server, Program: program(), Out: cmd.OutOrStdout(), Tell: tell}
 				file, err := flags.loadProviders(server.Paths)
 				if err != nil {
 					return err

@@ -110,7 +110,13 @@ func asUser(t *testing.T, cmd *exec.Cmd, id uint32) {
 	}
 	cmd.Path = publicBinary(t)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: id, Gid: id}}
-	for _, arg := range cmd.Args {
+	var home []string
+	for _, variable := range cmd.Env {
+		if path, ok := strings.CutPrefix(variable, "HOME="); ok {
+			home = append(home, path)
+		}
+	}
+	for _, arg := range append(home, cmd.Args...) {
 		for dir := filepath.Dir(arg); filepath.IsAbs(arg) && strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
 			if err := os.Chmod(dir, 0o755); err != nil {
 				t.Fatal(err)

@@ -187,8 +187,10 @@ func TestUpAndDown(t *testing.T) {
 	t.Run("after kill -9 the same three are back, with the same credentials", func(t *testing.T) {
 		i.kill()
 		begin := time.Now()
-		i.must("up")
+		printed := i.must("up")
 		took := time.Since(begin)
+		// What up calls Ready works right then.
+		checkPasted(t, printed, before)
 		t.Logf("kill -9, then up: everything Ready after %s", took)
 		if took > backAgain {
 			t.Errorf("it took %s, want at most %s", took, backAgain)
@@ -302,6 +304,36 @@ func TestUpSaysWhatIsInTheWay(t *testing.T) {
 		}
 	}
 	i.must("down")
+}
+
+// TestUpAsAnybody is the first minute of somebody without rights, without any flag that is about the data.
+func TestUpAsAnybody(t *testing.T) {
+	i := newInstallation(t, localEntry)
+	home := t.TempDir()
+	i.dataDir = filepath.Join(home, ".local", "share", "egress-proxies")
+	command := func(name string) string {
+		t.Helper()
+		cmd := exec.Command(binary(t), name, "--providers", i.providers, "--reflector", i.reflector)
+		cmd.Env = []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
+		if os.Geteuid() == 0 {
+			for _, path := range []string{home, i.providers} {
+				if err := os.Chown(path, nobody, nobody); err != nil {
+					t.Fatal(err)
+				}
+			}
+			asUser(t, cmd, nobody)
+		}
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, out)
+		}
+		return string(out)
+	}
+	command("up")
+	if found := i.proxies(); len(found) != 3 {
+		t.Errorf("%+v", found)
+	}
+	command("down")
 }
 
 func TestInterruptedUpLeavesTheServer(t *testing.T) {

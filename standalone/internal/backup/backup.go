@@ -111,35 +111,44 @@ func write(ctx context.Context, from Source, work, file string) (Summary, error)
 }
 
 // copyDatabase asks the database of the server that runs, or runs it itself for that long.
-func copyDatabase(ctx context.Context, paths datadir.Paths, program, to string) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+func copyDatabase(ctx context.Context, paths datadir.Paths, program, to string) (keys int, err error) {
+	waiting, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not within %s", startTimeout))
 	defer cancel()
 	for {
-		dir, err := datadir.Open(paths.Root(), program)
-		if err == nil {
-			keys, err := copyStopped(ctx, dir, to)
-			return keys, errors.Join(err, dir.Close())
+		_, held, failed := paths.Holder()
+		switch {
+		case failed != nil:
+			return 0, failed
+		case !held:
+			keys, err = copyStopped(ctx, paths, program, to)
+		case etcd.Listens(paths.Sockets()):
+			keys, err = etcd.Snapshot(ctx, paths.Sockets(), to)
+		default:
+			err = errors.New("the server has not opened its database yet")
 		}
-		if !errors.As(err, new(*datadir.InUseError)) {
-			return 0, err
-		}
-		var failed error
-		if etcd.Listens(paths.Sockets()) {
-			keys, err := etcd.Snapshot(ctx, paths.Sockets(), to)
-			if err == nil {
-				return keys, nil
-			}
-			failed = err
+		// A server that starts or stops right now is asked again.
+		if err == nil || !held && !errors.As(err, new(*datadir.InUseError)) {
+			return keys, err
 		}
 		select {
-		case <-ctx.Done():
-			return 0, errors.Join(err, fmt.Errorf("its database did not answer: %w", context.Cause(ctx)), failed)
+		case <-waiting.Done():
+			return 0, fmt.Errorf("%w (%w)", err, context.Cause(waiting))
 		case <-time.After(startPoll):
 		}
 	}
 }
 
-func copyStopped(ctx context.Context, dir *datadir.Dir, to string) (int, error) {
+func copyStopped(ctx context.Context, paths datadir.Paths, program, to string) (keys int, err error) {
+	release, err := paths.LockCommand(ctx, func() {})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	dir, err := datadir.Open(paths.Root(), program)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
 	store, err := etcd.Start(ctx, dir.Etcd(), dir.Sockets())
 	if err != nil {
 		return 0, err

@@ -79,7 +79,7 @@ func TestBackupAndRestore(t *testing.T) {
 func checkRestored(t *testing.T, file string, bundle *certs.Bundle) {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "deep", "to")
-	if err := Restore(file, resolve(t, to), program); err != nil {
+	if err := Restore(t.Context(), file, resolve(t, to), program); err != nil {
 		t.Fatal(err)
 	}
 	restored := open(t, to)
@@ -135,7 +135,7 @@ func checkRefusals(t *testing.T, file string) {
 				t.Fatal(err)
 			}
 			to := filepath.Join(t.TempDir(), "to")
-			if err := Restore(bad, resolve(t, to), program); err == nil || !strings.Contains(err.Error(), tt.want) {
+			if err := Restore(t.Context(), bad, resolve(t, to), program); err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want %q in it", err, tt.want)
 			}
 			if _, err := os.Stat(to); !os.IsNotExist(err) {
@@ -148,7 +148,7 @@ func checkRefusals(t *testing.T, file string) {
 		if err := os.WriteFile(filepath.Join(to, "mine"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := Restore(file, resolve(t, to), program); err == nil || !strings.Contains(err.Error(), "is not empty (it has mine)") {
+		if err := Restore(t.Context(), file, resolve(t, to), program); err == nil || !strings.Contains(err.Error(), "is not empty (it has mine)") {
 			t.Errorf("error %v", err)
 		}
 	})

@@ -3,6 +3,7 @@
 package backup
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,10 +15,15 @@ import (
 
 // Restore makes a data directory of a backup; the directory must be empty or missing. What is in the file is checked before
 // the first of it is put in place, and a restore that is cut short leaves a directory that no server starts on.
-func Restore(file string, to datadir.Paths, program string) error {
+func Restore(ctx context.Context, file string, to datadir.Paths, program string) (err error) {
 	if _, err := unpack(file, program, nil); err != nil {
 		return fmt.Errorf("backup %s: %w", file, err)
 	}
+	release, err := to.LockCommand(ctx, func() {})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
 	dir, err := datadir.OpenEmpty(to.Root())
 	if err != nil {
 		return err

@@ -100,6 +100,9 @@ func TestOpenNotesTheProgram(t *testing.T) {
 		if want := fmt.Sprintf(`{"format":1,"program":%q}`+"\n", program); err != nil || string(content) != want {
 			t.Errorf("version %q (%v), want %q", content, err, want)
 		}
+		if got := dir.Program(); got != program {
+			t.Errorf("program %q, want %q", got, program)
+		}
 		if err := dir.Close(); err != nil {
 			t.Fatal(err)
 		}

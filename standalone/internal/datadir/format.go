@@ -48,6 +48,16 @@ func (p Paths) checkFormat(program string) error {
 	return p.writeStamp(mine)
 }
 
+// Program is the one that wrote the data last, or empty where that is not known.
+func (p Paths) Program() string {
+	content, err := os.ReadFile(p.Version())
+	var found stamp
+	if err != nil || json.Unmarshal(content, &found) != nil {
+		return ""
+	}
+	return found.Program
+}
+
 // CheckFormat refuses a format that this program does not know, and says which program does.
 func CheckFormat(format int, writtenBy, program string) error {
 	if format <= Format {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"time"
 
@@ -21,7 +22,10 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/standalone/internal/progress"
 )
 
-const poll = 100 * time.Millisecond
+const (
+	poll        = 100 * time.Millisecond
+	dialTimeout = time.Second
+)
 
 // Options are what is brought up.
 type Options struct {
@@ -30,6 +34,8 @@ type Options struct {
 	Samples []*v1alpha1.Proxy
 	// Target is a reflector's URL.
 	Target string
+	// Program is this one, with its version.
+	Program string
 	// Hints go to Out, progress to Tell.
 	Out  io.Writer
 	Tell *progress.Printer
@@ -45,6 +51,9 @@ func Run(ctx context.Context, o Options) error {
 		o.Tell.Say("the server runs: process %d", running.Pid)
 	} else {
 		o.Tell.Say("the server runs already: process %d", running.Pid)
+		if theirs := o.Server.Paths.Program(); theirs != o.Program {
+			o.Tell.Say("it is %s, and this is %s: down and then up change over", theirs, o.Program)
+		}
 	}
 	c, err := Client(running.Config)
 	if err != nil {
@@ -89,12 +98,15 @@ func goesOn(ctx context.Context, pid int, err error) error {
 
 // waitReady returns the samples as they are once all are Ready.
 func waitReady(ctx context.Context, c client.Client, samples []*v1alpha1.Proxy, tell *progress.Printer) ([]v1alpha1.Proxy, error) {
-	var last []v1alpha1.Proxy
+	var waiting []string
 	for {
 		now, err := get(ctx, c, samples)
 		if err == nil {
-			last = now
-			waiting := notReady(now)
+			waiting = notReady(now)
+			if len(waiting) == 0 {
+				// After a crash the status is of before, until the operator has looked.
+				waiting = notServing(ctx, now)
+			}
 			if len(waiting) == 0 {
 				return now, nil
 			}
@@ -102,7 +114,7 @@ func waitReady(ctx context.Context, c client.Client, samples []*v1alpha1.Proxy, 
 		}
 		select {
 		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("not every Proxy is Ready: %w", context.Cause(ctx)), errors.New(strings.Join(notReady(last), "\n")))
+			return nil, errors.Join(fmt.Errorf("not every Proxy is Ready: %w", context.Cause(ctx)), errors.New(strings.Join(waiting, "\n")))
 		case <-time.After(poll):
 		}
 	}
@@ -130,6 +142,21 @@ func notReady(proxies []v1alpha1.Proxy) []string {
 		case ready.Status != "True" || ready.ObservedGeneration != p.Generation:
 			waiting = append(waiting, fmt.Sprintf("Proxy %s: %s: %s", p.Name, ready.Reason, ready.Message))
 		}
+	}
+	return waiting
+}
+
+// notServing names the Proxies that nothing listens for.
+func notServing(ctx context.Context, proxies []v1alpha1.Proxy) []string {
+	var waiting []string
+	for i := range proxies {
+		dialer := net.Dialer{Timeout: dialTimeout}
+		conn, err := dialer.DialContext(ctx, "tcp", proxies[i].Status.Endpoint)
+		if err != nil {
+			waiting = append(waiting, fmt.Sprintf("Proxy %s: it does not answer: %v", proxies[i].Name, err))
+			continue
+		}
+		_ = conn.Close()
 	}
 	return waiting
 }

@@ -3,6 +3,7 @@
 package up
 
 import (
+	"net"
 	"os/exec"
 	"strings"
 	"testing"
@@ -61,6 +62,24 @@ func TestHintsHoldNoPassword(t *testing.T) {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in:\n%s", want, text)
 		}
+	}
+}
+
+func TestNotServing(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := v1alpha1.Proxy{ObjectMeta: metav1.ObjectMeta{Name: "exit-a"}}
+	proxy.Status.Endpoint = listener.Addr().String()
+	if waiting := notServing(t.Context(), []v1alpha1.Proxy{proxy}); len(waiting) != 0 {
+		t.Errorf("a proxy that listens: %q", waiting)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if waiting := notServing(t.Context(), []v1alpha1.Proxy{proxy}); len(waiting) != 1 || !strings.Contains(waiting[0], "exit-a: it does not answer") {
+		t.Errorf("one that does not: %q", waiting)
 	}
 }
 
