@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -38,7 +39,7 @@ func Run(args []string) {
 // UseDataDir makes the server of this data directory the one that kubectl talks to. A
 // KUBECONFIG in the environment goes first unless the directory was asked for by flag.
 func UseDataDir(path string, byFlag bool, args []string) error {
-	if path == "" || (os.Getenv("KUBECONFIG") != "" && !byFlag) || needsNoServer(args) {
+	if path == "" || (os.Getenv("KUBECONFIG") != "" && !byFlag) || needsNoServer(args) || namesServer(args) {
 		return nil
 	}
 	paths, err := datadir.Resolve(path)
@@ -64,4 +65,12 @@ func needsNoServer(args []string) bool {
 	}
 	return slices.Contains([]string{"help", "options", "completion", "__complete", "__completeNoDesc"}, args[0]) ||
 		slices.Contains(args, "--help") || slices.Contains(args, "-h") || slices.Contains(args, "--client")
+}
+
+// namesServer is true of arguments that say themselves which server is meant.
+func namesServer(args []string) bool {
+	return slices.ContainsFunc(args, func(arg string) bool {
+		name, _, _ := strings.Cut(arg, "=")
+		return name == "--kubeconfig" || name == "--server" || name == "-s"
+	})
 }
