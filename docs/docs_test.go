@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
@@ -55,6 +56,28 @@ func TestLinksLeadSomewhere(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+var providersFile = regexp.MustCompile("(?ms)^```yaml\n(version: 1\n.*?)^```")
+
+func TestProvidersFilesInPagesAreUsable(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, page := range append(pages, "../README.md") {
+		for _, file := range providersFile.FindAllStringSubmatch(read(t, page), -1) {
+			found++
+			if _, err := config.Parse([]byte(file[1]), page); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if found < 5 {
+		t.Errorf("only %d providers files were found in the pages", found)
 	}
 }
 
