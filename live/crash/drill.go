@@ -32,7 +32,7 @@ const (
 	longestLife  = 2500 * time.Millisecond
 	longestPause = 250 * time.Millisecond
 	// settleTimeout bounds what comes after a kill: some retries with their backoff, on a busy machine.
-	settleTimeout = 3 * time.Minute
+	settleTimeout = 2 * time.Minute
 )
 
 // drill kills in one world.
@@ -157,9 +157,11 @@ func (d *drill) remove(ctx context.Context) error {
 func (d *drill) settle(ctx context.Context) error {
 	var wrong error
 	err := lab.Until(ctx, settleTimeout, "everything to be as it should", func(ctx context.Context) (bool, error) {
-		var fatal error
-		wrong, fatal = d.wrong(ctx)
-		return wrong == nil && fatal == nil, fatal
+		now, fatal := d.wrong(ctx)
+		if ctx.Err() == nil {
+			wrong = now
+		}
+		return now == nil && fatal == nil, fatal
 	})
 	if touched, foreignErr := d.foreign(ctx); foreignErr != nil || touched != d.untouched {
 		d.tally.touched++
