@@ -50,7 +50,7 @@ func (p *Provider) checkHost(ctx context.Context, h *host) {
 		state.Reason, state.Message = hostReason(err), err.Error()
 	}
 	if h.update(state) {
-		p.watch.tell("")
+		p.watch.Tell("")
 	}
 }
 

@@ -62,7 +62,7 @@ type Provider struct {
 
 	hosts map[string]*host
 	locks keyLock
-	watch watchers
+	watch provider.Watchers
 
 	background sync.WaitGroup
 	ctx        context.Context
@@ -93,7 +93,7 @@ func New(o Options) (*Provider, error) {
 		hosts: make(map[string]*host, len(o.Entry.Hosts)),
 	}
 	p.ctx, p.stop = context.WithCancel(context.Background())
-	p.fetches = newFetches(p.watch.tell)
+	p.fetches = newFetches(p.watch.Tell)
 	for _, cfg := range o.Entry.Hosts {
 		p.hosts[cfg.Name] = newHost(cfg, o.Backend(cfg))
 	}
@@ -115,43 +115,7 @@ func (p *Provider) Close() {
 
 // Watch calls notify for each Proxy whose background work moved on, until ctx ends.
 func (p *Provider) Watch(ctx context.Context, notify func(uid string)) error {
-	defer p.watch.add(notify)()
-	select {
-	case <-ctx.Done():
-	case <-p.ctx.Done():
-	}
-	return ctx.Err()
-}
-
-// watchers are who wants to be told.
-type watchers struct {
-	mu   sync.Mutex
-	next int
-	all  map[int]func(uid string)
-}
-
-func (w *watchers) add(notify func(uid string)) (remove func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.all == nil {
-		w.all = map[int]func(string){}
-	}
-	id := w.next
-	w.next++
-	w.all[id] = notify
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.all, id)
-	}
-}
-
-func (w *watchers) tell(uid string) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, notify := range w.all {
-		notify(uid)
-	}
+	return p.watch.Watch(ctx, p.ctx, notify)
 }
 
 // target is one instance on one host.

@@ -245,10 +245,7 @@ func told(t *testing.T, p *Provider) <-chan string {
 	watching.Go(func() { _ = p.Watch(ctx, func(uid string) { all <- uid }) })
 	t.Cleanup(func() { cancel(); watching.Wait() })
 	for range 10_000 {
-		p.watch.mu.Lock()
-		n := len(p.watch.all)
-		p.watch.mu.Unlock()
-		if n > 0 {
+		if p.watch.Len() > 0 {
 			return all
 		}
 		time.Sleep(time.Millisecond)

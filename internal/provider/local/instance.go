@@ -82,7 +82,7 @@ func (p *Provider) Get(ctx context.Context, ref provider.InstanceRef) (provider.
 	p.refresh(s)
 	found, who, news, err := p.read(s, uid)
 	if news {
-		p.watch.tell(who) // who asked here may not be the only one
+		p.watch.Tell(who) // who asked here may not be the only one
 	}
 	return found, err
 }
@@ -127,7 +127,7 @@ func (p *Provider) Delete(ctx context.Context, ref provider.InstanceRef) error {
 		s.instance = nil
 	}
 	p.mu.Unlock()
-	p.watch.tell("") // the exit is free
+	p.watch.Tell("") // the exit is free
 	return nil
 }
 

@@ -6,10 +6,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"regexp"
-	"slices"
 	"sync"
 	"time"
 
@@ -49,7 +47,7 @@ type Provider struct {
 	cluster, entry, version string
 	limits                  agentapi.Limits
 	log                     *slog.Logger
-	watch                   watchers
+	watch                   provider.Watchers
 	look                    chan struct{}
 
 	// mu guards what the slots hold. It is held while a listener is opened, and never for longer.
@@ -143,44 +141,7 @@ func (p *Provider) Hosts() []provider.HostState {
 
 // Watch calls notify for each Proxy whose exit went away or came back, and with an empty UID when an exit becomes free, until ctx ends.
 func (p *Provider) Watch(ctx context.Context, notify func(uid string)) error {
-	defer p.watch.add(notify)()
-	select {
-	case <-ctx.Done():
-	case <-p.ctx.Done():
-	}
-	return ctx.Err()
-}
-
-// watchers are who wants to be told.
-type watchers struct {
-	mu   sync.Mutex
-	next int
-	all  map[int]func(uid string)
-}
-
-func (w *watchers) add(notify func(uid string)) (remove func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.all == nil {
-		w.all = map[int]func(string){}
-	}
-	id := w.next
-	w.next++
-	w.all[id] = notify
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		delete(w.all, id)
-	}
-}
-
-func (w *watchers) tell(uid string) {
-	w.mu.Lock()
-	all := slices.Collect(maps.Values(w.all))
-	w.mu.Unlock()
-	for _, notify := range all {
-		notify(uid)
-	}
+	return p.watch.Watch(ctx, p.ctx, notify)
 }
 
 // lookSoon has the exits looked at now instead of at the next tick. It does not block.
@@ -212,7 +173,7 @@ func (p *Provider) lookAtAll() {
 		p.refresh(s)
 	}
 	for _, uid := range p.settle() {
-		p.watch.tell(uid)
+		p.watch.Tell(uid)
 	}
 }
 

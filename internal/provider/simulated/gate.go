@@ -100,29 +100,10 @@ func hostState(name string, f faultSet) provider.HostState {
 	return provider.HostState{Name: name, Ready: true, Reason: provider.HostReady}
 }
 
-// Bounds of an instance; the providers file and the API have the same.
-const (
-	maxVCPUs     = 64
-	minMemoryMiB = 64
-	maxMemoryMiB = 262_144
-	maxDiskGiB   = 4096
-	maxPort      = 65_535
-)
-
 // checkSpec refuses what no host can make.
 func checkSpec(spec provider.InstanceSpec) error {
-	for _, b := range []struct {
-		field          string
-		value, min, to int
-	}{
-		{"vcpus", spec.VCPUs, 1, maxVCPUs},
-		{"memoryMiB", spec.MemoryMiB, minMemoryMiB, maxMemoryMiB},
-		{"diskSizeGb", spec.DiskSizeGiB, 1, maxDiskGiB},
-		{"port", spec.Port, 1, maxPort},
-	} {
-		if b.value < b.min || b.value > b.to {
-			return permanent(spec.Host, fmt.Sprintf("%s is %d", b.field, b.value), fmt.Sprintf("set it to %d to %d", b.min, b.to))
-		}
+	if wrong := spec.CheckMachine(); wrong != nil {
+		return wrong
 	}
 	if image := strings.TrimSpace(spec.Image.String()); image != "" {
 		return permanent(spec.Host, fmt.Sprintf("simulated instances boot no image, and %q is asked for", image), "leave placement.image out")
