@@ -53,7 +53,7 @@ func (f *fakeHost) end() error {
 }
 
 func keeperOf(t *testing.T, f *fakeHost) *Keeper {
-	k := NewKeeper(Target{Address: "kvm1:22"})
+	k := NewKeeper(Target{Hop: Hop{Address: "kvm1:22"}})
 	k.random = func() float64 { return 0.999 }
 	k.dial = func(ctx context.Context, _ Target) (*Link, error) {
 		select {
@@ -135,11 +135,11 @@ func TestKeeperBacksOff(t *testing.T) {
 			t.Errorf("%d dials in ten minutes", n)
 		}
 		last := f.dials[len(f.dials)-1].Sub(f.dials[len(f.dials)-2])
-		if last > maxBackoff+100*time.Millisecond || last < maxBackoff/2 {
+		if last > outagePace.max+100*time.Millisecond || last < outagePace.max/2 {
 			t.Errorf("the pauses grew to %v", last)
 		}
 		f.set(nil, 0)
-		time.Sleep(maxBackoff)
+		time.Sleep(outagePace.max)
 		mustGet(t, k)
 		if f.most != 1 {
 			t.Errorf("%d dials at once", f.most)
@@ -148,9 +148,9 @@ func TestKeeperBacksOff(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
-	for failures, want := range map[int]time.Duration{1: firstBackoff, 2: 2 * firstBackoff, 5: 8 * time.Second, 7: maxBackoff, 1 << 40: maxBackoff} {
+	for failures, want := range map[int]time.Duration{1: outagePace.first, 2: 2 * outagePace.first, 5: 8 * time.Second, 7: outagePace.max, 1 << 40: outagePace.max} {
 		for _, random := range []float64{0, 0.5, 0.999} {
-			if got := backoff(failures, random); got < want/2 || got > want {
+			if got := outagePace.backoff(failures, random); got < want/2 || got > want {
 				t.Errorf("%d failures, random %v: %v", failures, random, got)
 			}
 		}
@@ -200,7 +200,7 @@ func TestKeeperReplacesDeadLink(t *testing.T) {
 		if _, err := k.Get(t.Context()); !errors.As(err, &dead) {
 			t.Errorf("a host whose links die young gets no pause: %v", err)
 		}
-		time.Sleep(maxBackoff)
+		time.Sleep(outagePace.max)
 		third := mustGet(t, k)
 		time.Sleep(healthyLife)
 		third.Close()
