@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 
 	"github.com/digitalocean/go-libvirt"
 	"golang.org/x/crypto/ssh"
@@ -33,8 +34,11 @@ func Dial(ctx context.Context, t Target) (*Link, error) {
 	defer logins.close()
 	var dialer net.Dialer
 	tcp, err := dialer.DialContext(ctx, "tcp", logins[0].Address)
+	if errors.Is(err, syscall.ECONNRESET) { // a host that has no sshd refuses; this one accepted first
+		return nil, logins[0].throttled("")
+	}
 	if err != nil {
-		return nil, failed(ctx, t, "connecting"+logins[0].suffix(" to"), err)
+		return nil, failed(ctx, t, "connecting"+logins[0].suffix("to"), err)
 	}
 	return bounded(ctx, t, tcp, func() (*Link, error) { return dialOver(ctx, t, tcp, logins) })
 }

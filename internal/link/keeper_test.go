@@ -248,3 +248,86 @@ func TestKeeperClose(t *testing.T) {
 		}
 	})
 }
+
+func TestKeeperDialsOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeHost{takes: time.Second}
+		k := keeperOf(t, f)
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				if _, err := k.Dedicated(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			wg.Go(func() { mustGet(t, k) })
+		}
+		wg.Wait()
+		if f.most != 1 || f.count() != 11 {
+			t.Errorf("%d dials, up to %d at once", f.count(), f.most)
+		}
+	})
+}
+
+// TestKeeperWaitersShareAFailure: who waited for a dial that failed does not dial into the pause after it.
+func TestKeeperWaitersShareAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeHost{err: errThrottled, takes: time.Second}
+		k := keeperOf(t, f)
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				_, err := k.Dedicated(t.Context())
+				expectThrottled(t, err, "sshd")
+			})
+		}
+		wg.Wait()
+		if f.count() != 1 {
+			t.Errorf("%d dials", f.count())
+		}
+	})
+}
+
+var errThrottled = &ThrottledError{Host: "kvm1:22", Message: "its sshd closed the connection"}
+
+func TestKeeperOfAThrottledHost(t *testing.T) {
+	t.Run("it is asked at a pace of its own, with jitter", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fakeHost{err: errThrottled}
+			k := keeperOf(t, f)
+			for start := time.Now(); time.Since(start) < 10*time.Minute; time.Sleep(50 * time.Millisecond) {
+				_, err := k.Get(t.Context())
+				expectThrottled(t, err, "sshd")
+			}
+			first, last := f.dials[1].Sub(f.dials[0]), f.dials[len(f.dials)-1].Sub(f.dials[len(f.dials)-2])
+			if f.count() > 16 || first < throttlePace.first/2 || last < throttlePace.max/2 || last > throttlePace.max+time.Second {
+				t.Errorf("%d dials in ten minutes, the first pause %v, the last %v", f.count(), first, last)
+			}
+			f.set(nil, 0)
+			time.Sleep(throttlePace.max)
+			mustGet(t, k)
+			if k.failures != 0 || k.throttled != 0 {
+				t.Errorf("it counts %d failures and %d refusals of a host that is up", k.failures, k.throttled)
+			}
+		})
+	})
+	t.Run("the link that it has lives on", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fakeHost{}
+			k := keeperOf(t, f)
+			l := mustGet(t, k)
+			f.set(errThrottled, 0)
+			_, err := k.Dedicated(t.Context())
+			expectThrottled(t, err, "sshd")
+			_, err = k.Dedicated(t.Context()) // in the pause
+			expectThrottled(t, err, "next attempt in")
+			if f.count() != 2 {
+				t.Errorf("%d dials", f.count())
+			}
+			if mustGet(t, k) != l {
+				t.Error("the shared link was given up")
+			}
+			mustWork(t, l)
+		})
+	})
+}

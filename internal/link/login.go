@@ -90,7 +90,7 @@ func (l *login) prefix() string {
 // suffix names a jump host after a preposition, and the host itself not at all: errors begin with it.
 func (l *login) suffix(preposition string) string {
 	if l.jump {
-		return preposition + " jump host " + l.Address
+		return " " + preposition + " jump host " + l.Address
 	}
 	return ""
 }
@@ -188,10 +188,15 @@ func (l *login) failed(ctx context.Context, t Target, g *greeting, err error) er
 		return l.refuse("it refused user %q with %s: add the public half to that user's authorized_keys, or name the right user and key",
 			l.User, l.credential())
 	case ctx.Err() == nil && hungUp(err) && !g.complete():
-		return &ThrottledError{Host: t.Address, Message: l.prefix() + "its sshd closed the connection before it said who it is" + g.said() +
-			": it has too many connections at once (`MaxStartups`), or turns our address away for a while (`PerSourcePenalties`, fail2ban, hosts.deny)"}
+		return l.throttled(g.said())
 	}
-	return failed(ctx, t, "SSH handshake"+l.suffix(" with"), err)
+	return failed(ctx, t, "SSH handshake"+l.suffix("with"), err)
+}
+
+// throttled is the error for an sshd that ended a connection that it had accepted; said is what it said first.
+func (l *login) throttled(said string) error {
+	return &ThrottledError{Host: l.host, Message: l.prefix() + "its sshd closed the connection before it said who it is" + said +
+		": it has too many connections at once (`MaxStartups`), or turns our address away for a while (`PerSourcePenalties`, fail2ban, hosts.deny)"}
 }
 
 func hungUp(err error) bool {
