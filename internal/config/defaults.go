@@ -76,6 +76,9 @@ func (d *document) kvm2Defaults(path string, e *Entry) {
 		fill(d, at+".user", &h.User, DefaultUser)
 		fill(d, at+".socket", &h.Socket, DefaultSocket)
 		fill(d, at+".pool", &h.Pool, DefaultPool)
+		for j := range h.Jump {
+			fill(d, item(at+".jump", j)+".user", &h.Jump[j].User, DefaultUser)
+		}
 	}
 	for key, image := range e.Images {
 		at := child(path+".images", key)

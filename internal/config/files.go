@@ -20,10 +20,8 @@ func CheckFiles(f *File) error {
 	}
 	for i := range f.Entries {
 		e, at := &f.Entries[i], item("entries", i)
-		for _, file := range e.Credentials.files() {
-			if *file.path != "" {
-				check(at+".credentials."+file.key, *file.path)
-			}
+		for _, file := range e.credentialsFiles(at) {
+			check(file.key, *file.path)
 		}
 		for _, key := range e.ImageNames() {
 			if u, err := parseURL(e.Images[key].URL, "file"); err == nil {
@@ -35,6 +33,26 @@ func CheckFiles(f *File) error {
 		return nil
 	}
 	return errs
+}
+
+// credentialsFiles are those that the entry and its jump hosts name; their keys are whole paths.
+func (e *Entry) credentialsFiles(at string) []credentialsFile {
+	var all []credentialsFile
+	add := func(path string, c *SSHCredentials) {
+		for _, file := range c.files() {
+			if *file.path != "" {
+				file.key = path + ".credentials." + file.key
+				all = append(all, file)
+			}
+		}
+	}
+	add(at, &e.Credentials)
+	for i, h := range e.Hosts {
+		for j := range h.Jump {
+			add(item(item(at+".hosts", i)+".jump", j), &h.Jump[j].Credentials)
+		}
+	}
+	return all
 }
 
 func checkFile(name string) error {

@@ -91,7 +91,7 @@ type Entry struct {
 	Socket string `yaml:"socket" types:"simulated"`
 	// Faults of instances, besides those of their host and of their Proxy's name.
 	Faults []Fault `yaml:"faults" types:"simulated"`
-	// Credentials for the hosts.
+	// Credentials for the hosts; may be left out where every host is local.
 	Credentials SSHCredentials `yaml:"credentials" types:"kvm2"`
 	// Images is the catalogue: key to image. Keys have lower-case letters, digits, ".", "_" and "-", at most 63. May be left out
 	// where AllowURLImages is set.
@@ -125,11 +125,16 @@ type Host struct {
 	//
 	// DialAddress is its normal form.
 	Address string `yaml:"address" types:"kvm2"`
+	// Local is true where libvirt runs on the operator's own machine: its Socket is used directly, without SSH and without Address,
+	// User, HostKeyAlias and Jump. Default false.
+	Local bool `yaml:"local" types:"kvm2"`
 	// User to log in as; default root.
 	User string `yaml:"user" types:"kvm2"`
 	// HostKeyAlias is the name, without port, under which known_hosts has this host. Left empty, known_hosts is searched for the
 	// address.
 	HostKeyAlias string `yaml:"hostKeyAlias" types:"kvm2"`
+	// Jump lists the jump hosts on the way to Address, the first one first; at most 4.
+	Jump []JumpHost `yaml:"jump" types:"kvm2"`
 	// Socket is libvirt's on the host, an absolute path of at most 107 bytes; default /var/run/libvirt/libvirt-sock.
 	Socket string `yaml:"socket" types:"kvm2"`
 	// Pool that holds bases, overlays and seeds; default "default".
@@ -153,6 +158,20 @@ type Host struct {
 	Schedulable *bool `yaml:"schedulable"`
 }
 
+// JumpHost is an sshd on the way to a host. Its host key is checked like a host's, and it must let its user forward TCP.
+type JumpHost struct {
+	// Address of its sshd, as the one before it reaches it: host, host:port or [v6]:port; the port is 22 when left out.
+	//
+	// DialAddress is its normal form.
+	Address string `yaml:"address"`
+	// User to log in as; default root.
+	User string `yaml:"user"`
+	// HostKeyAlias is the name, without port, under which known_hosts has it. Left empty, known_hosts is searched for the address.
+	HostKeyAlias string `yaml:"hostKeyAlias"`
+	// Credentials for it; those of the entry when left out.
+	Credentials SSHCredentials `yaml:"credentials"`
+}
+
 // Fault is a fault of a simulated entry, and who has it.
 type Fault struct {
 	// Fault is the name of a fault.
@@ -164,10 +183,12 @@ type Fault struct {
 // SSHCredentials for the hosts of an entry, by file; read anew at each connection. Paths in the file are absolute, or relative to
 // the folder of the providers file; in a loaded file they are absolute.
 type SSHCredentials struct {
-	// PrivateKeyFile to log in with, in OpenSSH or PEM format.
+	// PrivateKeyFile to log in with, in OpenSSH or PEM format; either this or Agent.
 	PrivateKeyFile string `yaml:"privateKeyFile"`
 	// PassphraseFile holds the key's passphrase, where it has one.
 	PassphraseFile string `yaml:"passphraseFile"`
+	// Agent true logs in with the keys of the ssh-agent that SSH_AUTH_SOCK names in the operator's environment; default false.
+	Agent bool `yaml:"agent"`
 	// KnownHostsFile pins the hosts' keys, in OpenSSH's format; @cert-authority and @revoked lines count.
 	KnownHostsFile string `yaml:"knownHostsFile"`
 }

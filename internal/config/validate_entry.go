@@ -57,9 +57,11 @@ func (d *document) keysOfType(path, entryType string, of any) {
 func (d *document) validateKVM2(path string, e *Entry, folder string) {
 	d.needsHosts(path, e)
 	for i := range e.Hosts {
-		d.validateHost(item(path+".hosts", i), &e.Hosts[i])
+		d.validateHost(item(path+".hosts", i), &e.Hosts[i], folder)
 	}
-	d.validateCredentials(path+".credentials", &e.Credentials, folder)
+	if !e.onlyLocal() || d.has(path+".credentials") {
+		d.validateCredentials(path+".credentials", &e.Credentials, folder)
+	}
 	d.validateImages(path, e)
 	d.validateSizes(path+".defaults", e.Defaults)
 	d.validateURLHosts(path+".allowURLImages", e.AllowURLImages)
@@ -82,6 +84,12 @@ func (d *document) validateSizes(path string, s Sizes) {
 func (d *document) validateCredentials(path string, c *SSHCredentials, folder string) {
 	for _, file := range c.files() {
 		at := path + "." + file.key
+		if c.Agent && file.ofKey {
+			if d.has(at) {
+				d.failf(at, "stands beside agent: true, where the agent has the keys: remove one of the two")
+			}
+			continue
+		}
 		if file.required && !d.needs(at) || *file.path == "" {
 			continue
 		}
@@ -100,13 +108,14 @@ type credentialsFile struct {
 	key      string
 	path     *string
 	required bool
+	ofKey    bool
 }
 
 func (c *SSHCredentials) files() []credentialsFile {
 	return []credentialsFile{
-		{"privateKeyFile", &c.PrivateKeyFile, true},
-		{"passphraseFile", &c.PassphraseFile, false},
-		{"knownHostsFile", &c.KnownHostsFile, true},
+		{"privateKeyFile", &c.PrivateKeyFile, true, true},
+		{"passphraseFile", &c.PassphraseFile, false, true},
+		{"knownHostsFile", &c.KnownHostsFile, true, false},
 	}
 }
 
