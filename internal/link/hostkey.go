@@ -113,6 +113,11 @@ func (k *hostKeys) isAuthority(pin knownhosts.KnownKey) bool {
 // callback refuses with an *AuthError that says what was looked for, and what to do.
 func (k *hostKeys) callback(address string, remote net.Addr, key ssh.PublicKey) error {
 	err := k.check(address, remote, key)
+	if err == nil && !isCertificate(key) && !slices.ContainsFunc(k.pins, func(p knownhosts.KnownKey) bool {
+		return !k.isAuthority(p) && bytes.Equal(p.Key.Marshal(), key.Marshal())
+	}) {
+		err = errors.New("it is the key of an authority, which signs hosts' keys and is none itself")
+	}
 	if err == nil {
 		return nil
 	}
