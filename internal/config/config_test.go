@@ -76,6 +76,7 @@ func TestDefaults(t *testing.T) {
 		Version:    1,
 		Reflectors: []Reflector{{URL: "http://192.0.2.10:8080/"}},
 		Probe:      Probe{Interval: Duration(30 * time.Second), Timeout: Duration(5 * time.Second), FailureThreshold: 3, SuccessThreshold: 1},
+		ImageSpoolGiB: new(int64(20)),
 		Entries: []Entry{{
 			Name: "home", Type: "kvm2",
 			Hosts: []Host{{
@@ -83,7 +84,7 @@ func TestDefaults(t *testing.T) {
 				Pool: "default", Bridge: "br0", Schedulable: new(true),
 			}},
 			Credentials:    SSHCredentials{PrivateKeyFile: "/keys/id", KnownHostsFile: "/keys/known_hosts"},
-			Images:         map[string]Image{"debian": {URL: "https://example.org/debian.qcow2", Arch: "x86_64", Firmware: "bios"}},
+			Images:         map[string]Image{"debian": {URL: "https://example.org/debian.qcow2", DigestOf: "served", Arch: "x86_64", Firmware: "bios"}},
 			DefaultImage:   "debian",
 			Defaults:       Sizes{VCPUs: 1, MemoryMiB: 512, DiskSizeGb: 4},
 			PoolReserveGiB: new(int64(2)),

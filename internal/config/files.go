@@ -9,8 +9,8 @@ import (
 	"os"
 )
 
-// CheckFiles says whether each file that a loaded providers file names is there and can be read: keys, passphrases, known_hosts and
-// images of file:// URLs. The error is Errors, without lines.
+// CheckFiles says whether each file that a loaded providers file names is there and can be read: keys, passphrases, known_hosts, what
+// mirrors name, and images and checksums of file:// URLs. The error is Errors, without lines.
 func CheckFiles(f *File) error {
 	var errs Errors
 	check := func(path, name string) {
@@ -24,8 +24,18 @@ func CheckFiles(f *File) error {
 			check(file.key, *file.path)
 		}
 		for _, key := range e.ImageNames() {
-			if u, err := parseURL(e.Images[key].URL, "file"); err == nil {
-				check(child(at+".images", key)+".url", u.Path)
+			image := e.Images[key]
+			for _, named := range [][2]string{{"url", image.URL}, {"checksums", image.Checksums}} {
+				if u, err := parseURL(named[1], "file"); err == nil {
+					check(child(at+".images", key)+"."+named[0], u.Path)
+				}
+			}
+		}
+		for j := range e.Mirrors {
+			for _, file := range e.Mirrors[j].files() {
+				if *file.path != "" {
+					check(item(at+".mirrors", j)+"."+file.key, *file.path)
+				}
 			}
 		}
 	}

@@ -81,6 +81,14 @@ func (e *Entry) ReserveGiB() int64 {
 	return *e.PoolReserveGiB
 }
 
+// SpoolGiB is ImageSpoolGiB, or its default.
+func (f *File) SpoolGiB() int64 {
+	if f.ImageSpoolGiB == nil {
+		return DefaultImageSpoolGiB
+	}
+	return *f.ImageSpoolGiB
+}
+
 // IsSchedulable says whether new instances may be placed on the host.
 func (h Host) IsSchedulable() bool { return h.Schedulable == nil || *h.Schedulable }
 

@@ -10,6 +10,7 @@ import (
 	"io"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/cloudinit"
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/image"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
@@ -36,12 +37,22 @@ func (p *Provider) opener(i imageSpec) *image.Opener {
 		opener.Scope += "\nuntrusted"
 		opener.AllowHost = func(host string) error { return allowHost(p.entry.AllowURLImages, host) }
 		opener.DialControl = publicOnly
+		return &opener
+	}
+	opener.Mirrors = make(map[string]image.Mirror, len(p.entry.Mirrors))
+	for _, m := range p.entry.Mirrors {
+		opener.Mirrors[m.Host] = image.Mirror{
+			CAFile: m.CAFile, BasicAuthFile: m.BasicAuthFile, BearerTokenFile: m.BearerTokenFile, Proxy: m.Proxy,
+		}
 	}
 	return &opener
 }
 
 func (i imageSpec) source() image.Source {
-	return image.Source{URL: i.URL, SHA256: i.SHA256, Format: image.Format(i.Format)}
+	return image.Source{
+		URL: i.URL, SHA256: i.SHA256, SHA512: i.SHA512, Checksums: i.Checksums, Unpacked: i.DigestOf == config.DigestOfUnpacked,
+		Format: image.Format(i.Format),
+	}
 }
 
 // findAgent finds the published agent, or has it put there in the background.
