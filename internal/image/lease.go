@@ -50,6 +50,12 @@ func (p *spooled) fail(err error) { p.update(func() { p.failed = err }) }
 
 func (p *spooled) breakOff(err error) { p.update(func() { p.attempt++; p.broken = err }) }
 
+func (p *spooled) isFinished() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.finished
+}
+
 func (p *spooled) join() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

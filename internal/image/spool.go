@@ -147,8 +147,11 @@ func (s *spool) start(it *item, o *Opener, source Source) {
 		it.filling, it.complete = false, err == nil
 		if err != nil {
 			it.progress.fail(err)
+		}
+		switch {
+		case err != nil || it.dropped:
 			s.drop(it)
-		} else if it.users == 0 {
+		case it.users == 0:
 			s.keep(it)
 		}
 	})
@@ -165,7 +168,7 @@ func (s *spool) leave(it *item) {
 		s.drop(it)
 	case it.complete:
 		s.keep(it)
-	case it.filling && !it.parked:
+	case it.filling && !it.parked && !it.progress.isFinished():
 		it.cancel()
 		s.drop(it)
 	}
@@ -220,6 +223,15 @@ func (s *spool) reserve(it *item, bytes int64) bool {
 	it.reserved += bytes
 	s.observer.Spooled(s.used)
 	return true
+}
+
+// trim gives back what an image did not need after all.
+func (s *spool) trim(it *item, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.used -= it.reserved - bytes
+	it.reserved = bytes
+	s.observer.Spooled(s.used)
 }
 
 func (s *spool) oldest() *item {

@@ -44,6 +44,7 @@ func (s *spool) fill(ctx context.Context, it *item, o *Opener, source Source) er
 		if err := f.Truncate(result.Bytes); err != nil {
 			return s.diskError(err)
 		}
+		s.trim(it, result.Bytes)
 		it.progress.begin(result.Info, result.Bytes)
 	}
 	it.progress.finish(result)
