@@ -29,10 +29,10 @@ func gzipped(t *testing.T, content []byte) []byte {
 	return out.Bytes()
 }
 
-func zstandard(t *testing.T, content []byte, options ...zstd.EOption) []byte {
+func zstandard(t *testing.T, content []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	w, err := zstd.NewWriter(&out, options...)
+	w, err := zstd.NewWriter(&out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,15 +88,16 @@ func TestPackedImages(t *testing.T) {
 		format          Format
 		virtual         int64
 	}{
-		"gzip":                   {gzipped(t, disk), disk, Source{}, Raw, int64(len(disk))},
-		"gzip in two members":    {append(gzipped(t, disk), gzipped(t, disk)...), append(bytes.Clone(disk), disk...), Source{}, Raw, 2 * int64(len(disk))},
-		"xz":                     {fixture(t, "disk.xz"), disk, Source{}, Raw, int64(len(disk))},
-		"xz in two streams":      {fixture(t, "two-streams.xz"), append(bytes.Clone(disk), disk...), Source{}, Raw, 2 * int64(len(disk))},
-		"zstd":                   {zstandard(t, disk), disk, Source{Format: Raw}, Raw, int64(len(disk))},
-		"qcow2 in gzip":          {gzipped(t, small), small, Source{Format: QCOW2}, QCOW2, 4 << 30},
-		"digest of what it is":   {zstandard(t, disk), disk, Source{SHA256: digestOf(disk), Unpacked: true}, Raw, int64(len(disk))},
-		"sha512 of what it is":   {zstandard(t, disk), disk, Source{SHA512: hex.EncodeToString(sum512[:]), Unpacked: true}, Raw, int64(len(disk))},
-		"digest as it is served": {fixture(t, "disk.xz"), disk, Source{SHA256: digestOf(fixture(t, "disk.xz"))}, Raw, int64(len(disk))},
+		"gzip":                      {gzipped(t, disk), disk, Source{}, Raw, int64(len(disk))},
+		"gzip in two members":       {append(gzipped(t, disk), gzipped(t, disk)...), append(bytes.Clone(disk), disk...), Source{}, Raw, 2 * int64(len(disk))},
+		"xz":                        {fixture(t, "disk.xz"), disk, Source{}, Raw, int64(len(disk))},
+		"xz in two streams":         {fixture(t, "two-streams.xz"), append(bytes.Clone(disk), disk...), Source{}, Raw, 2 * int64(len(disk))},
+		"xz with a filter for code": {fixture(t, "x86-filter.xz"), disk, Source{}, Raw, int64(len(disk))},
+		"zstd":                      {zstandard(t, disk), disk, Source{Format: Raw}, Raw, int64(len(disk))},
+		"qcow2 in gzip":             {gzipped(t, small), small, Source{Format: QCOW2}, QCOW2, 4 << 30},
+		"digest of what it is":      {zstandard(t, disk), disk, Source{SHA256: digestOf(disk), Unpacked: true}, Raw, int64(len(disk))},
+		"sha512 of what it is":      {zstandard(t, disk), disk, Source{SHA512: hex.EncodeToString(sum512[:]), Unpacked: true}, Raw, int64(len(disk))},
+		"digest as it is served":    {fixture(t, "disk.xz"), disk, Source{SHA256: digestOf(fixture(t, "disk.xz"))}, Raw, int64(len(disk))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.source.SHA256 == "" && test.source.SHA512 == "" {
@@ -135,11 +136,11 @@ func TestPackedImagesRefused(t *testing.T) {
 	}{
 		"M11: a bomb in zstd":       {zstandard(t, make([]byte, 8<<20)), 1 << 20, 1 << 30, Permanent, "unpacks to more than maxImageBytes, which is 1048576"},
 		"M11: a bomb in gzip":       {gzipped(t, make([]byte, 8<<20)), 1 << 20, 1 << 30, Permanent, "unpacks to more than maxImageBytes"},
-		"M11: a bomb in xz":         {fixture(t, "zeros-256MiB.xz"), 1 << 20, 1 << 30, Permanent, "unpacks to more than maxImageBytes"},
-		"more than the spool takes": {fixture(t, "zeros-256MiB.xz"), 1 << 30, 32 << 20, Capacity, "no room in the image spool"},
+		"M11: a bomb in xz":         {fixture(t, "zeros-96MiB.xz"), 1 << 20, 1 << 30, Permanent, "unpacks to more than maxImageBytes"},
+		"more than the spool takes": {fixture(t, "zeros-96MiB.xz"), 1 << 30, 32 << 20, Capacity, "no room in the image spool"},
 		"no spool":                  {gzipped(t, disk), 0, 0, Permanent, "image spool, which is off"},
 		"a window for memory, xz":   {fixture(t, "window-64MiB.xz"), 0, 1 << 30, Permanent, "needs more than 32 MiB of memory"},
-		"a window for memory, zstd": {zstandard(t, bytes.Repeat(disk, 600), zstd.WithWindowSize(64<<20)), 0, 1 << 30, Permanent, "needs more than 32 MiB of memory"},
+		"a window for memory, zstd": {[]byte("\x28\xb5\x2f\xfd\x00\x80\x01\x00\x00"), 0, 1 << 30, Permanent, "needs more than 32 MiB of memory"},
 		"damaged":                   {damaged, 0, 1 << 30, Permanent, "is damaged gzip data"},
 		"packed twice":              {gzipped(t, fixture(t, "disk.xz")), 0, 1 << 30, Permanent, "packed twice"},
 		// X4 is proven on a real host; this is its rule for packed images.
