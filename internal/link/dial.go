@@ -32,8 +32,7 @@ func Dial(ctx context.Context, t Target) (*Link, error) {
 		return nil, err
 	}
 	defer logins.close()
-	var dialer net.Dialer
-	tcp, err := dialer.DialContext(ctx, "tcp", logins[0].Address)
+	tcp, err := t.dialer.DialContext(ctx, "tcp", logins[0].Address)
 	if errors.Is(err, syscall.ECONNRESET) { // a host that has no sshd refuses; this one accepted first
 		return nil, logins[0].throttled("")
 	}

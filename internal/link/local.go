@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"net"
 	"os"
 	"os/user"
 	"strconv"
@@ -15,8 +14,7 @@ import (
 
 // dialLocal opens libvirt's socket on this very machine.
 func dialLocal(ctx context.Context, t Target) (*Link, error) {
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "unix", t.Socket)
+	conn, err := t.dialer.DialContext(ctx, "unix", t.Socket)
 	if err != nil {
 		return nil, failed(ctx, t, "opening "+t.Socket, explainLocal(t, err))
 	}

@@ -55,6 +55,7 @@ type Target struct {
 	KeepaliveCount int
 
 	memory *memory // of the way to the socket; a Keeper's
+	dialer net.Dialer
 }
 
 // Auth is one private key, or the keys of an ssh-agent. It is read at every dial, so that a rotated key is used at once.
