@@ -25,6 +25,7 @@ type breaking struct {
 	after   []int // one for each answer
 	etag    string
 	deaf    bool // ignores Range
+	hasty   bool // ignores If-Range
 
 	mu     sync.Mutex
 	ranges []string
@@ -36,7 +37,7 @@ func (b *breaking) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.ranges = append(b.ranges, r.Header.Get("Range"))
 	b.mu.Unlock()
 	start := 0
-	if _, err := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &start); err != nil || b.deaf || r.Header.Get("If-Range") != b.etag {
+	if _, err := fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &start); err != nil || b.deaf || !b.hasty && r.Header.Get("If-Range") != b.etag {
 		start = 0
 	}
 	if b.etag != "" {
@@ -90,7 +91,11 @@ func TestResume(t *testing.T) {
 		other := bytes.ToUpper(disk)
 		for name, change := range map[string]func(*breaking){
 			"it has another version": func(b *breaking) { b.content, b.etag = other, `"two"` },
-			"it is shorter now":      func(b *breaking) { b.content, b.etag = disk[:1000], `"two"` },
+			"it is longer now, and If-Range is ignored": func(b *breaking) {
+				b.content, b.etag, b.hasty = append(bytes.Clone(disk), disk...), "", true
+			},
+			"it has another version, and If-Range is ignored": func(b *breaking) { b.content, b.etag, b.hasty = other, `"two"`, true },
+			"it is shorter now": func(b *breaking) { b.content, b.etag = disk[:1000], `"two"` },
 		} {
 			server := &breaking{content: disk, etag: `"one"`, after: []int{70_000}}
 			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
