@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package libvirt_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"testing"
+
+	"github.com/egress-proxies/egress-proxies-operator/internal/image"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt/libvirttest"
+)
+
+func packed(t *testing.T, content []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	if _, err := w.Write(content); err != nil || w.Close() != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// markers of bases in the daemon's pool.
+func (r *rig) markers() (all []string) {
+	for _, v := range r.daemon.VolumeNames() {
+		if strings.Contains(v, "-base-") && strings.Contains(v, ".img.v1.") {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+func TestAPackedImage(t *testing.T) {
+	content := qcow2(1 << 30)
+	sum := sha256.Sum256(content)
+	digest := hex.EncodeToString(sum[:])
+	file := packed(t, content)
+	served := sha256.Sum256(file)
+	spool := func(o *libvirt.Options) {
+		depot, err := image.NewDepot(image.DepotOptions{SpoolDir: t.TempDir(), SpoolBytes: 1 << 30})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(depot.Close)
+		o.Depot = depot
+		debian := o.Entry.Images["debian"]
+		debian.URL, debian.SHA256 = imageFile(t, file), hex.EncodeToString(served[:])
+		o.Entry.Images["debian"] = debian
+	}
+	t.Run("H4a: the marker says that its digest is of what was unpacked", func(t *testing.T) {
+		r := newRig(t, libvirttest.Config{}, spool)
+		r.mustMake(t)
+		all := r.markers()
+		if len(all) != 1 || !strings.Contains(all[0], ".img.v1.unpacked-sha256-"+digest+".size-65536.qcow2-1073741824") {
+			t.Errorf("markers %q", all)
+		}
+		if base, _ := r.daemon.Content(strings.SplitAfter(all[0], ".img")[0]); !bytes.Equal(base, content) {
+			t.Errorf("the base has %d bytes, not those that were packed", len(base))
+		}
+	})
+	t.Run("without a spool it is refused with what to do", func(t *testing.T) {
+		r := newRig(t, libvirttest.Config{}, spool, func(o *libvirt.Options) { o.Depot = nil })
+		_, err := r.settle(t.Context(), r.spec())
+		want(t, err, provider.Permanent, "is packed with gzip", "image spool")
+	})
+}
