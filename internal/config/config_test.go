@@ -73,9 +73,9 @@ func refusedOnce(t *testing.T, text, path, want string) {
 func TestDefaults(t *testing.T) {
 	got := parse(t, minimal)
 	want := &File{
-		Version:    1,
-		Reflectors: []Reflector{{URL: "http://192.0.2.10:8080/"}},
-		Probe:      Probe{Interval: Duration(30 * time.Second), Timeout: Duration(5 * time.Second), FailureThreshold: 3, SuccessThreshold: 1},
+		Version:       1,
+		Reflectors:    []Reflector{{URL: "http://192.0.2.10:8080/"}},
+		Probe:         Probe{Interval: Duration(30 * time.Second), Timeout: Duration(5 * time.Second), FailureThreshold: 3, SuccessThreshold: 1},
 		ImageSpoolGiB: new(int64(20)),
 		Entries: []Entry{{
 			Name: "home", Type: "kvm2",

@@ -83,3 +83,11 @@ func TestImageSpool(t *testing.T) {
 	}
 	refusedOnce(t, minimal+"imageSpoolGiB: -1\n", "imageSpoolGiB", "must be 0 to")
 }
+
+func TestPrePull(t *testing.T) {
+	if got := parse(t, minimal+"    prePull: [debian]\n").Entries[0].PrePull; !cmp.Equal(got, []string{"debian"}) {
+		t.Errorf("pre-pulls %q", got)
+	}
+	refusedOnce(t, minimal+"    prePull: [debain]\n", "entries[0].prePull[0]", `did you mean "debian"?`)
+	refusedOnce(t, minimal+"    prePull: [debian, debian]\n", "entries[0].prePull[1]", "is the same as")
+}

@@ -108,6 +108,8 @@ type Entry struct {
 	Mirrors []Mirror `yaml:"mirrors" types:"kvm2"`
 	// DefaultImage is the key used where a Proxy names no image; may be left out when there is one image only.
 	DefaultImage string `yaml:"defaultImage" types:"kvm2"`
+	// PrePull lists keys of images that every host which can run them shall hold before a Proxy asks for one; none when left out.
+	PrePull []string `yaml:"prePull" types:"kvm2"`
 	// Defaults for what a Proxy's placement leaves out.
 	Defaults Sizes `yaml:"defaults" types:"kvm2,simulated"`
 	// AllowEmulation lets guests run without KVM (slow) on hosts that lack it.

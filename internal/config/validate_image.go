@@ -22,6 +22,14 @@ func (d *document) validateImages(path string, e *Entry) {
 		d.validateImage(at, &image)
 		e.Images[key] = image
 	}
+	seen := map[string]string{}
+	for i, key := range e.PrePull {
+		at := item(path+".prePull", i)
+		if _, exists := e.Images[key]; !exists {
+			d.failf(at, "is no key of images: %s%s (there is: %s)", shown(key), didYouMean(key, e.ImageNames()), listed(e.ImageNames()))
+		}
+		d.unique(seen, at, key)
+	}
 	at := path + ".defaultImage"
 	_, exists := e.Images[e.DefaultImage]
 	switch {

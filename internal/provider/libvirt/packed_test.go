@@ -5,11 +5,14 @@ package libvirt_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/image"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
@@ -69,4 +72,27 @@ func TestAPackedImage(t *testing.T) {
 		_, err := r.settle(t.Context(), r.spec())
 		want(t, err, provider.Permanent, "is packed with gzip", "image spool")
 	})
+}
+
+func TestPrePull(t *testing.T) {
+	r := newRig(t, libvirttest.Config{}, func(o *libvirt.Options) {
+		o.Entry.PrePull = []string{"debian", "foreign"}
+		o.Entry.Images["foreign"] = config.Image{URL: "file:///nonexistent", Arch: "aarch64"}
+	})
+	err := r.PrePull(t.Context(), hostName)
+	want(t, err, provider.InProgress, "put into pool default")
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for err != nil && ctx.Err() == nil {
+		if err = r.PrePull(ctx, hostName); err != nil {
+			want(t, err, provider.InProgress)
+		}
+	}
+	if err != nil || len(r.markers()) != 1 {
+		t.Errorf("%v; markers %q", err, r.markers())
+	}
+	if _, err := r.Create(t.Context(), r.spec()); err != nil {
+		t.Errorf("the first instance waits: %v", err)
+	}
+	want(t, r.PrePull(t.Context(), "nowhere"), provider.Permanent, "no such host")
 }

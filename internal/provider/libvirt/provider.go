@@ -77,6 +77,7 @@ var (
 	_ provider.Watcher  = (*Provider)(nil)
 	_ provider.Retainer = (*Provider)(nil)
 	_ provider.Closer   = (*Provider)(nil)
+	_ provider.Puller   = (*Provider)(nil)
 )
 
 // New makes a Provider and starts to look at its hosts; Close ends it.
