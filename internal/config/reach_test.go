@@ -104,3 +104,25 @@ func TestAgent(t *testing.T) {
 	refusedOnce(t, with(t, key, "      passphraseFile: /keys/p\n      agent: true\n"), "entries[0].credentials.passphraseFile", "stands beside agent: true")
 	refusedOnce(t, with(t, key, "      agent: false\n"), "entries[0].credentials.privateKeyFile", "is missing")
 }
+
+// TestHostsPage: what docs/hosts.md shows is taken as it stands there.
+func TestHostsPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/hosts.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const head = "version: 1\nreflectors: [{url: https://example.org/}]\nentries:\n  - name: one\n    type: kvm2\n" +
+		"    images: {a: {url: https://example.org/a}}\n"
+	shown := 0
+	for _, part := range strings.Split(string(page), "```yaml\n")[1:] {
+		part, _, _ = strings.Cut(part, "```")
+		if !strings.Contains(part, "\ncredentials:") && !strings.Contains(part, "local: true") {
+			part += "credentials: {privateKeyFile: k, knownHostsFile: h}\n"
+		}
+		parse(t, head+"    "+strings.ReplaceAll(strings.TrimSpace(part), "\n", "\n    ")+"\n")
+		shown++
+	}
+	if shown < 4 {
+		t.Errorf("%d examples: the page is another", shown)
+	}
+}
