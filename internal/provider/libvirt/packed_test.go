@@ -7,7 +7,9 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
+	"crypto/sha512"
 	"encoding/hex"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -95,4 +97,39 @@ func TestPrePull(t *testing.T) {
 		t.Errorf("the first instance waits: %v", err)
 	}
 	want(t, r.PrePull(t.Context(), "nowhere"), provider.Permanent, "no such host")
+}
+
+// The row H4c is proven on the real host; this is its decision.
+func TestAnotherPinIsAnotherBase(t *testing.T) {
+	content := qcow2(1 << 30)
+	sum256, sum512 := sha256.Sum256(content), sha512.Sum512(content)
+	url := imageFile(t, content)
+	d := libvirttest.New(libvirttest.Config{})
+	before := map[string]bool{}
+	for _, image := range []config.Image{
+		{}, {SHA256: hex.EncodeToString(sum256[:])}, {SHA512: hex.EncodeToString(sum512[:])},
+		{SHA256: hex.EncodeToString(sum256[:]), DigestOf: config.DigestOfUnpacked},
+		{Checksums: imageFile(t, []byte(hex.EncodeToString(sum256[:])+"  image\n"))},
+	} {
+		o := options(t, d)
+		image.URL, image.Arch, image.Firmware = url, "x86_64", "bios"
+		o.Entry.Images["debian"] = image
+		r := rigOver(t, d, o)
+		r.mustMake(t)
+		after := r.markers()
+		if len(after) != len(before)+1 {
+			t.Errorf("%+v: markers %q, before %v", image, after, before)
+		}
+		for _, marker := range after {
+			before[marker] = true
+		}
+		if len(before) != len(after) {
+			t.Errorf("%+v: a base that was there is gone: %v", image, before)
+		}
+		again := rigOver(t, d, o)
+		again.mustMake(t)
+		if !slices.Equal(again.markers(), after) {
+			t.Errorf("%+v: fetched again: %q", image, again.markers())
+		}
+	}
 }
