@@ -112,7 +112,7 @@ func checkError(payload []byte) error {
 	if len(payload) < code+domain+present {
 		return notLibvirt("an error of %d bytes", len(payload))
 	}
-	if _, ok := skipBytes(payload[code+domain+present:], maxString); !ok {
+	if _, ok := skipBytes(payload[code+domain+present:]); !ok {
 		return notLibvirt("an error with a length that cannot be")
 	}
 	return nil
@@ -124,7 +124,7 @@ func skip(b []byte, t reflect.Type) ([]byte, bool) {
 	case reflect.Int64, reflect.Uint64, reflect.Float64:
 		return drop(b, 8)
 	case reflect.String:
-		return skipBytes(b, maxString)
+		return skipBytes(b)
 	case reflect.Array:
 		if t.Elem().Kind() == reflect.Uint8 {
 			return drop(b, (t.Len()+3)/4*4)
@@ -132,7 +132,7 @@ func skip(b []byte, t reflect.Type) ([]byte, bool) {
 		return skipAll(b, t.Elem(), t.Len())
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
-			return skipBytes(b, maxString)
+			return skipBytes(b)
 		}
 		n, rest, ok := count(b, maxList)
 		if !ok {
@@ -169,15 +169,15 @@ func skipParam(b []byte) ([]byte, bool) {
 	case !ok:
 		return nil, false
 	case kind == text:
-		return skipBytes(rest, maxString)
+		return skipBytes(rest)
 	case kind >= wideFrom && kind <= wideTo:
 		return drop(rest, 8)
 	}
 	return drop(rest, 4)
 }
 
-func skipBytes(b []byte, most int) ([]byte, bool) {
-	n, rest, ok := count(b, most)
+func skipBytes(b []byte) ([]byte, bool) {
+	n, rest, ok := count(b, maxString)
 	if !ok {
 		return nil, false
 	}

@@ -164,7 +164,8 @@ func untilOpened(to io.Writer, from io.Reader) {
 		if _, err := io.ReadFull(from, head); err != nil {
 			return
 		}
-		frame := append(head, make([]byte, binary.BigEndian.Uint32(head)-28)...)
+		frame := make([]byte, binary.BigEndian.Uint32(head))
+		copy(frame, head)
 		if _, err := io.ReadFull(from, frame[28:]); err != nil {
 			return
 		}
