@@ -62,16 +62,12 @@ func (b *body) ask() error {
 
 // take looks at whether an answer continues what we have.
 func (b *body) take(response *http.Response) error {
-	b.skip = 0
 	now := versionOf(response)
-	switch {
-	case b.done == 0 && response.StatusCode == http.StatusOK:
-		if b.seen.known() && b.seen.differs(now) || b.length > 0 && b.length != response.ContentLength {
-			return b.changed()
-		}
-		b.length, b.seen = response.ContentLength, now
-		return nil
-	case b.done > 0 && response.StatusCode == http.StatusPartialContent:
+	if b.done == 0 {
+		return b.start(response, now)
+	}
+	switch response.StatusCode {
+	case http.StatusPartialContent:
 		start, total, ok := rangeStart(response.Header.Get("Content-Range"))
 		if !ok || start > b.done {
 			return transient(nil, "image source %s: the server answers with another range than was asked for", b.source)
@@ -80,17 +76,29 @@ func (b *body) take(response *http.Response) error {
 			return b.changed()
 		}
 		b.skip = b.done - start
-	case b.done > 0 && response.StatusCode == http.StatusOK: // it ignores Range, or the file is another one
+	case http.StatusOK: // it ignores Range, or the file is another one
 		if response.ContentLength != b.length || b.seen.differs(now) || b.seen.known() && !now.known() {
 			return b.changed()
 		}
 		b.skip = b.done
-	case response.StatusCode == http.StatusRequestedRangeNotSatisfiable:
+	case http.StatusRequestedRangeNotSatisfiable:
 		return b.changed()
 	default:
 		return b.opener.statusError(b.source, response)
 	}
 	b.blind = b.blind || !b.seen.known()
+	return nil
+}
+
+// start takes an answer as the first of its bytes; there may have been one that gave none.
+func (b *body) start(response *http.Response, now version) error {
+	if response.StatusCode != http.StatusOK {
+		return b.opener.statusError(b.source, response)
+	}
+	if b.length > 0 && (response.ContentLength != b.length || b.seen.differs(now)) {
+		return b.changed()
+	}
+	b.skip, b.length, b.seen = 0, response.ContentLength, now
 	return nil
 }
 

@@ -21,7 +21,7 @@ type file interface {
 
 func openRegular(path string) (file, error) {
 	// Not blocking, for opening a pipe would.
-	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // file:// comes from the providers file only
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
 // openFile opens the file in a goroutine of its own, as all that it does with it: a file system that hangs holds up that goroutine alone.

@@ -113,6 +113,21 @@ func TestResume(t *testing.T) {
 			sink.wrote(t, "write", "discard")
 		}
 	})
+	t.Run("X5: a file that changes before its first byte came", func(t *testing.T) {
+		first := true
+		url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if !first {
+				contents(disk[:1000])(w, r)
+				return
+			}
+			first = false
+			(&breaking{content: disk, after: []int{0}}).ServeHTTP(w, r)
+		})
+		sink := &memory{}
+		_, err := direct.Fetch(t.Context(), &Opener{}, pinned(url), sink, nil)
+		wantError(t, err, Transient, "another file")
+		sink.wrote(t)
+	})
 	t.Run("X5: two answers that are not told apart are held to the digest, and fetched anew", func(t *testing.T) {
 		server := &breaking{content: disk, after: []int{70_000}}
 		url := serve(t, func(w http.ResponseWriter, r *http.Request) {
