@@ -38,6 +38,7 @@ type body struct {
 	skip    int64         // of content: what we have already
 	end     context.CancelCauseFunc
 	cause   func() error
+	hung    func() // notes that the file system hangs; nil for a server
 
 	tries  int
 	stalls int
@@ -206,6 +207,9 @@ func (b *body) explain(err error) error {
 	at := fmt.Sprintf("image source %s: after %d of %d bytes", b.source, b.done, b.length)
 	switch cause := b.cause(); {
 	case errors.Is(cause, errStalled), errors.Is(err, errStalled):
+		if b.hung != nil {
+			b.hung()
+		}
 		return transient(errStalled, "%s %s for %s", at, b.silence(), b.stall)
 	case cause != nil:
 		return transient(cause, "%s the fetch was ended: %v", at, cause)

@@ -12,6 +12,7 @@ type Depot struct {
 	turns     chan struct{}
 	unpacking chan struct{}
 	spool     *spool
+	hangs     *hangs
 	observer  Observer
 }
 
@@ -46,7 +47,10 @@ func NewDepot(o DepotOptions) (*Depot, error) {
 	if o.Observer == nil {
 		o.Observer = nobody{}
 	}
-	d := &Depot{turns: make(chan struct{}, o.Turns), unpacking: make(chan struct{}, 1), observer: o.Observer}
+	d := &Depot{
+		turns: make(chan struct{}, o.Turns), unpacking: make(chan struct{}, 1), observer: o.Observer,
+		hangs: &hangs{paths: map[string][]<-chan struct{}{}},
+	}
 	if o.SpoolDir == "" || o.SpoolBytes <= 0 {
 		return d, nil
 	}

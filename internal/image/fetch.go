@@ -43,7 +43,7 @@ func (d *Depot) Fetch(ctx context.Context, o *Opener, source Source, sink Sink, 
 		report = func(Progress) {}
 	}
 	own := *o
-	own.received, own.unpacking = d.observer.Received, d.unpacking
+	own.received, own.unpacking, own.hangs = d.observer.Received, d.unpacking, d.hangs
 	through, err := d.spools(ctx, &own, source)
 	if err != nil {
 		return Result{}, err

@@ -43,6 +43,8 @@ type Opener struct {
 
 	// openPath opens a file of this machine; nil means openRegular.
 	openPath func(path string) (file, error)
+	// hangs are the files that are not to be tried again; nil for none.
+	hangs *hangs
 	// received is told how many bytes came over the network; nil for nobody.
 	received func(n int)
 	// unpacking is held while something is unpacked, which takes memory; nil for no bound.

@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -247,13 +248,39 @@ func TestAFileSystemThatHangs(t *testing.T) {
 				return h, nil
 			}}
 			sink := &memory{hideReadError: true}
-			_, err := direct.Fetch(t.Context(), o, Source{URL: "file:///x"}, sink, nil)
+			_, err := turns(1).Fetch(t.Context(), o, Source{URL: "file:///x"}, sink, nil)
 			wantError(t, err, Transient, "its file system gave nothing for 100ms")
 			if sink.published != nil {
 				t.Error("published")
 			}
 		})
 	}
+	// Part of H2: what hangs for ever takes one goroutine, however often it is tried.
+	t.Run("is tried again when it let go", func(t *testing.T) {
+		h, opens := &hung{at: "open", let: make(chan struct{})}, new(atomic.Int32)
+		depot := turns(1)
+		try := func() error {
+			o := &Opener{StallTimeout: 100 * time.Millisecond, openPath: func(string) (file, error) {
+				opens.Add(1)
+				h.wait("open")
+				return growing{}, nil
+			}}
+			_, err := depot.Fetch(t.Context(), o, Source{URL: "file:///x"}, &memory{}, nil)
+			return err
+		}
+		wantError(t, try(), Transient, "its file system gave nothing")
+		for range 100 {
+			wantError(t, try(), Transient, "hangs still")
+		}
+		if n := opens.Load(); n != 1 {
+			t.Errorf("opened %d times", n)
+		}
+		close(h.let)
+		waitFor(t, func() bool { return !depot.hangs.still("/x") })
+		if err := try(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestFilesAreReadWhole(t *testing.T) {
