@@ -50,34 +50,38 @@ const (
 	sumsChunks = 3
 )
 
-// sums hashes what passes through a reader, in a goroutine of its own, so that the transfer does not wait for it. close ends it.
+// sums hashes what passes through a reader, in a goroutine of its own, so that the transfer does not wait for it. rest ends the goroutine, and the next
+// Read starts another.
 type sums struct {
 	from       io.Reader
 	hashes     map[algorithm]hash.Hash
-	free, full chan []byte
+	free, full chan []byte // nil while at rest
 	ended      sync.WaitGroup
-	end        func()
 	n          int64
 }
 
 func newSums(from io.Reader, algorithms ...algorithm) *sums {
-	s := &sums{from: from, hashes: map[algorithm]hash.Hash{}, free: make(chan []byte, sumsChunks), full: make(chan []byte, sumsChunks)}
+	s := &sums{from: from, hashes: map[algorithm]hash.Hash{}}
 	for _, a := range algorithms {
 		s.hashes[a] = a.new()
 	}
+	return s
+}
+
+func (s *sums) start() {
+	free, full := make(chan []byte, sumsChunks), make(chan []byte, sumsChunks)
 	for range sumsChunks {
-		s.free <- make([]byte, sumsChunk)
+		free <- make([]byte, sumsChunk)
 	}
-	s.end = sync.OnceFunc(func() { close(s.full) })
+	s.free, s.full = free, full
 	s.ended.Go(func() {
-		for chunk := range s.full {
+		for chunk := range full {
 			for _, h := range s.hashes {
 				h.Write(chunk)
 			}
-			s.free <- chunk[:sumsChunk]
+			free <- chunk[:sumsChunk]
 		}
 	})
-	return s
 }
 
 // Read passes on what it reads.
@@ -85,6 +89,9 @@ func (s *sums) Read(p []byte) (int, error) {
 	n, err := s.from.Read(p)
 	s.n += int64(n)
 	for rest := p[:n]; len(rest) > 0; {
+		if s.full == nil {
+			s.start()
+		}
 		chunk := <-s.free
 		took := copy(chunk, rest)
 		s.full <- chunk[:took]
@@ -93,13 +100,18 @@ func (s *sums) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// digest of all that was read; nothing may be read any more.
+// digest of all that was read.
 func (s *sums) digest(a algorithm) string {
-	s.close()
+	s.rest()
 	return hex.EncodeToString(s.hashes[a].Sum(nil))
 }
 
-func (s *sums) close() {
-	s.end()
+// rest hashes what is still to be hashed, and gives the goroutine and its memory back.
+func (s *sums) rest() {
+	if s.full == nil {
+		return
+	}
+	close(s.full)
 	s.ended.Wait()
+	s.free, s.full = nil, nil
 }

@@ -20,8 +20,11 @@ import (
 const (
 	// spoolKeep is how long a complete image that nobody takes is kept for the next host.
 	spoolKeep = 30 * time.Minute
-	// spoolPark is how long a download that broke off is kept for who tries again.
-	spoolPark = 10 * time.Minute
+	// spoolPark is how long a download that broke off is kept for who tries again, at most spoolParked of them, and only where spoolWorth bytes
+	// have come: the others start over.
+	spoolPark   = 10 * time.Minute
+	spoolParked = 2
+	spoolWorth  = 16 << 20
 	// spoolChunk is written at a time.
 	spoolChunk = 256 << 10
 	// spoolStep is what the copy of a packed image takes of the limit at a time: how long it will be is not known.
@@ -36,6 +39,7 @@ var errUnspooled = errors.New("the image spool has no room")
 type spool struct {
 	dir      string
 	limit    int64
+	worth    int64 // spoolWorth, but for tests
 	observer Observer
 	ctx      context.Context
 	stop     context.CancelFunc
@@ -47,7 +51,7 @@ type spool struct {
 }
 
 func newSpool(dir string, limit int64, observer Observer) (*spool, error) {
-	s := &spool{dir: dir, limit: limit, observer: observer, items: map[string]*item{}}
+	s := &spool{dir: dir, limit: limit, worth: spoolWorth, observer: observer, items: map[string]*item{}}
 	f, err := s.create()
 	if err != nil {
 		return nil, fmt.Errorf("the image spool cannot use %s: %w", dir, err)
@@ -91,12 +95,15 @@ type item struct {
 	users    int
 	filling  bool
 	complete bool
-	parked   bool
 	dropped  bool
+	parked   bool // it broke off, and waits for who tries again
 	cancel   context.CancelFunc
-	wake     chan struct{}
 	idle     time.Time // since when nobody takes it
 	expiry   *time.Timer
+
+	// Of the goroutine that fills it, and of nobody's while it is parked.
+	written int64
+	broken  *stream
 }
 
 func spoolKey(o *Opener, source Source) string {
@@ -113,7 +120,7 @@ func (s *spool) join(ctx context.Context, o *Opener, source Source, report func(
 	key := spoolKey(o, source)
 	it := s.items[key]
 	if it == nil {
-		it = &item{key: key, wake: make(chan struct{}, 1)}
+		it = &item{key: key}
 		it.progress.init()
 		s.items[key] = it
 		s.start(it, o, source)
@@ -124,7 +131,7 @@ func (s *spool) join(ctx context.Context, o *Opener, source Source, report func(
 	}
 	if it.parked {
 		it.parked = false
-		it.wake <- struct{}{}
+		s.start(it, o, source)
 	}
 	s.mu.Unlock()
 
@@ -141,18 +148,23 @@ func (s *spool) start(it *item, o *Opener, source Source) {
 	it.filling, it.cancel = true, cancel
 	s.running.Go(func() {
 		defer cancel()
-		err := s.fill(ctx, it, o, source)
+		broken, err := s.fill(ctx, it, o, source)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		it.filling, it.complete = false, err == nil
-		if err != nil {
+		it.filling, it.complete, it.broken = false, err == nil, broken
+		switch {
+		case broken != nil && !it.dropped:
+			it.progress.breakOff(err)
+			s.park(it)
+			return
+		case err != nil:
 			it.progress.fail(err)
 		}
 		switch {
 		case err != nil || it.dropped:
 			s.drop(it)
 		case it.users == 0:
-			s.keep(it)
+			s.keep(it, spoolKeep)
 		}
 	})
 }
@@ -167,23 +179,39 @@ func (s *spool) leave(it *item) {
 	case it.dropped:
 		s.drop(it)
 	case it.complete:
-		s.keep(it)
-	case it.filling && !it.parked && !it.progress.isFinished():
+		s.keep(it, spoolKeep)
+	case it.filling && !it.progress.isFinished():
 		it.cancel()
 		s.drop(it)
 	}
 }
 
 // keep holds on to an image that nobody takes for a while; the caller holds the lock.
-func (s *spool) keep(it *item) {
+func (s *spool) keep(it *item, d time.Duration) {
 	it.idle = time.Now()
-	it.expiry = time.AfterFunc(spoolKeep, func() {
+	it.expiry = time.AfterFunc(d, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if it.users == 0 {
+		if it.complete && it.users == 0 || it.parked {
 			s.drop(it)
 		}
 	})
+}
+
+// park keeps a download that broke off, instead of the one that has been kept for longest where there are too many. Who takes part in it is told, and
+// leaves. The caller holds the lock.
+func (s *spool) park(it *item) {
+	it.parked = true
+	s.keep(it, spoolPark)
+	var parked []*item
+	for _, other := range s.items {
+		if other.parked {
+			parked = append(parked, other)
+		}
+	}
+	if len(parked) > spoolParked {
+		s.drop(slices.MinFunc(parked, func(a, b *item) int { return a.idle.Compare(b.idle) }))
+	}
 }
 
 // drop forgets an image; its room is free when nobody reads or writes it any more. The caller holds the lock.
@@ -191,9 +219,13 @@ func (s *spool) drop(it *item) {
 	if s.items[it.key] == it {
 		delete(s.items, it.key)
 	}
-	it.dropped = true
+	it.dropped, it.parked = true, false
 	if it.expiry != nil {
 		it.expiry.Stop()
+	}
+	if it.broken != nil && !it.filling {
+		it.broken.close()
+		it.broken = nil
 	}
 	if it.users > 0 || it.filling || it.file == nil {
 		return
@@ -237,33 +269,9 @@ func (s *spool) trim(it *item, bytes int64) {
 func (s *spool) oldest() *item {
 	var oldest *item
 	for _, it := range s.items {
-		if it.complete && it.users == 0 && (oldest == nil || it.idle.Before(oldest.idle)) {
+		if (it.complete || it.parked) && it.users == 0 && (oldest == nil || it.idle.Before(oldest.idle)) {
 			oldest = it
 		}
 	}
 	return oldest
-}
-
-// park waits until somebody tries again after a break; false where nobody did.
-func (s *spool) park(ctx context.Context, it *item, err error) bool {
-	s.mu.Lock()
-	it.parked = true
-	it.progress.breakOff(err)
-	s.mu.Unlock()
-	timer := time.NewTimer(spoolPark)
-	defer timer.Stop()
-	select {
-	case <-it.wake:
-		return true
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	select {
-	case <-it.wake: // at the very end
-		return ctx.Err() == nil
-	default:
-		return false
-	}
 }

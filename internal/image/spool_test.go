@@ -217,6 +217,7 @@ func TestABrokenDownloadIsGoneOnWith(t *testing.T) {
 	server := &breaking{content: content, etag: `"one"`, after: []int{600_000, 0, 0, 0}}
 	source := Source{URL: serve(t, server.ServeHTTP), SHA256: digestOf(content)}
 	depot := spooling(t, 1<<30)
+	depot.spool.worth = 0
 	var all sync.WaitGroup
 	for range 3 {
 		all.Go(func() {
@@ -235,6 +236,33 @@ func TestABrokenDownloadIsGoneOnWith(t *testing.T) {
 		rest := "bytes=600000-"
 		server.asked(t, "", rest, rest, rest, rest)
 	})
+}
+
+func TestFewBrokenDownloadsAreKept(t *testing.T) {
+	content := numbers(1 << 20)
+	depot := spooling(t, 1<<30)
+	fail := func() {
+		server := &breaking{content: content, etag: `"one"`, after: []int{600_000, 0, 0, 0}}
+		_, err := depot.Fetch(t.Context(), &Opener{}, Source{URL: serve(t, server.ServeHTTP), SHA256: digestOf(content)}, &memory{}, nil)
+		wantError(t, err, Transient, "after 600000 of 1048576 bytes")
+	}
+	kept := func() int {
+		depot.spool.running.Wait()
+		depot.spool.mu.Lock()
+		defer depot.spool.mu.Unlock()
+		return len(depot.spool.items)
+	}
+	fail()
+	if n := kept(); n != 0 {
+		t.Errorf("%d are kept of which little has come", n)
+	}
+	depot.spool.worth = 0
+	for range spoolParked + 2 {
+		fail()
+	}
+	if n := kept(); n != spoolParked {
+		t.Errorf("%d are kept, want %d", n, spoolParked)
+	}
 }
 
 func TestNothingWrongIsPublishedFromTheSpool(t *testing.T) {

@@ -10,38 +10,66 @@ import (
 	"syscall"
 )
 
-// fill downloads an image into its item.
-func (s *spool) fill(ctx context.Context, it *item, o *Opener, source Source) error {
+// fill downloads an image into its item, or goes on with what broke off before. Where that can be gone on with once more, the stream is returned, and
+// is not closed.
+func (s *spool) fill(ctx context.Context, it *item, o *Opener, source Source) (broken *stream, err error) {
+	st := it.broken
+	it.broken = nil
+	if st == nil {
+		st, err = s.begin(ctx, it, o, source)
+	} else if !st.resume(ctx) {
+		err = st.body.err
+	}
+	if err == nil {
+		err = s.copy(it, st)
+	}
+	if err == nil {
+		err = s.complete(it, st)
+	}
+	switch {
+	case st == nil:
+	case err != nil && it.written >= s.worth && st.mayResume(err):
+		st.park()
+		return st, err
+	default:
+		st.close()
+	}
+	return nil, err
+}
+
+// begin opens a source, and makes room for what it gives.
+func (s *spool) begin(ctx context.Context, it *item, o *Opener, source Source) (*stream, error) {
 	st, err := o.stream(ctx, source)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer st.close()
 	if st.size >= 0 && !s.reserve(it, st.size) {
-		return errUnspooled
+		return st, errUnspooled
 	}
 	f, err := s.create()
 	if err != nil {
-		return s.diskError(err)
+		return st, s.diskError(err)
 	}
 	s.mu.Lock()
 	it.file = f
 	s.mu.Unlock()
 	if st.size >= 0 {
 		if err := f.Truncate(st.size); err != nil {
-			return s.diskError(err)
+			return st, s.diskError(err)
 		}
 		it.progress.begin(st.info, st.size)
 	}
-	if err := s.copy(ctx, it, st); err != nil {
-		return err
-	}
+	return st, nil
+}
+
+// complete verifies what was copied, and lets it be published.
+func (s *spool) complete(it *item, st *stream) error {
 	result, err := st.result()
 	if err != nil {
 		return err
 	}
 	if st.size < 0 {
-		if err := f.Truncate(result.Bytes); err != nil {
+		if err := it.file.Truncate(result.Bytes); err != nil {
 			return s.diskError(err)
 		}
 		s.trim(it, result.Bytes)
@@ -52,35 +80,29 @@ func (s *spool) fill(ctx context.Context, it *item, o *Opener, source Source) er
 }
 
 // copy writes the stream to the item's file. Blocks of zeros are left out: they are holes of the file.
-func (s *spool) copy(ctx context.Context, it *item, st *stream) error {
+func (s *spool) copy(it *item, st *stream) error {
 	buffer := make([]byte, spoolChunk)
-	at := int64(0)
 	for {
 		n, err := fillBuffer(st, buffer)
 		if n > 0 {
-			if st.size < 0 && at+int64(n) > it.reserved && !s.reserve(it, spoolStep) {
+			if st.size < 0 && it.written+int64(n) > it.reserved && !s.reserve(it, spoolStep) {
 				return &Error{
 					Kind: Capacity, Next: "raise its limit, or publish a smaller image",
 					Message: "image source " + st.source.String() + ": what it unpacks to has no room in the image spool",
 				}
 			}
 			if !bytes.Equal(buffer[:n], zeros[:n]) {
-				if _, err := it.file.WriteAt(buffer[:n], at); err != nil {
+				if _, err := it.file.WriteAt(buffer[:n], it.written); err != nil {
 					return s.diskError(err)
 				}
 			}
-			at += int64(n)
-			it.progress.advance(at, st.body.done, st.body.length)
+			it.written += int64(n)
+			it.progress.advance(it.written, st.body.done, st.body.length)
 		}
-		switch {
-		case err == nil:
-		case errors.Is(err, io.EOF):
+		if errors.Is(err, io.EOF) {
 			return nil
-		case st.unpacked == nil && KindOf(err) == Transient && st.body.resumable() && !errors.Is(err, errChanged) && ctx.Err() == nil:
-			if !s.park(ctx, it, err) || !st.body.again() {
-				return err
-			}
-		default:
+		}
+		if err != nil {
 			return err
 		}
 	}

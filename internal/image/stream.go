@@ -186,6 +186,20 @@ func (s *stream) verify() error {
 		"image source %s: expected %s %s, and %s has %s", s.source, s.pin.algorithm, s.pin.digest, of, got)
 }
 
+// park gives back what a stream that broke off needs only while it is read. It can be read on, with a context of its own.
+func (s *stream) park() { s.sums.rest() }
+
+// resume lets a stream go on that broke off, where that is of any use.
+func (s *stream) resume(ctx context.Context) bool {
+	s.body.ctx = ctx
+	return s.body.again()
+}
+
+// mayResume says whether a stream that broke off with err can go on later.
+func (s *stream) mayResume(err error) bool {
+	return s.unpacked == nil && KindOf(err) == Transient && s.body.resumable() && !errors.Is(err, errChanged) && s.body.ctx.Err() == nil
+}
+
 // close ends all that belongs to the stream.
 func (s *stream) close() {
 	defer s.turn()
@@ -195,7 +209,7 @@ func (s *stream) close() {
 	}
 	for _, sums := range []*sums{s.served, s.sums} {
 		if sums != nil {
-			sums.close()
+			sums.rest()
 		}
 	}
 }
