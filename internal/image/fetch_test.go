@@ -164,6 +164,16 @@ func TestWrongDigestIsNeverPublished(t *testing.T) {
 	sink.wrote(t, "write", "discard")
 }
 
+func TestLongURLsLeaveRoomForWhatHappened(t *testing.T) {
+	url := serve(t, whole) + "/" + strings.Repeat("a", 1000) + "/debian.qcow2"
+	mistyped := strings.Repeat("ab", 32)
+	_, err := direct.Fetch(t.Context(), &Opener{}, Source{URL: url, SHA256: mistyped}, &memory{}, nil)
+	var e *Error
+	if !errors.As(err, &e) || len(e.Message) > 300 || !strings.Contains(e.Message, digestOf(disk)) || !strings.Contains(e.Message, "/debian.qcow2: ") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestShortBodyIsNeverPublished(t *testing.T) {
 	url := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", strconv.Itoa(len(disk)))

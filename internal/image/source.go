@@ -28,8 +28,15 @@ type Source struct {
 	Format Format
 }
 
-// String is the URL as people may see it.
-func (s Source) String() string { return config.RedactURL(s.URL) }
+// String is the URL as people may see it; a long one is cut in its middle, so that messages have room for what happened.
+func (s Source) String() string {
+	const longest, end = 100, 36
+	shown := []rune(config.RedactURL(s.URL))
+	if len(shown) > longest {
+		return string(shown[:longest-end-1]) + "…" + string(shown[len(shown)-end:])
+	}
+	return string(shown)
+}
 
 // Validate refuses, as Permanent, what must not be fetched.
 func (s Source) Validate() error {

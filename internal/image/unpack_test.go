@@ -3,6 +3,7 @@
 package image
 
 import (
+	"bufio"
 	"bytes"
 	"crypto/sha512"
 	"encoding/hex"
@@ -189,4 +190,44 @@ func TestPackedImagesThatBreakOff(t *testing.T) {
 	server = &breaking{content: packed, etag: `"one"`, after: []int{100, 0, 0, 0}}
 	_, err = spooling(t, 1<<30).Fetch(t.Context(), &Opener{}, Source{URL: serve(t, server.ServeHTTP), SHA256: digestOf(packed)}, sink, nil)
 	wantError(t, err, Transient, "after 100 of")
+}
+
+// FuzzUnpack: whatever claims to be packed, it ends within its bound, or with an error that says what to do.
+func FuzzUnpack(f *testing.F) {
+	f.Add([]byte("\x1f\x8b"))
+	f.Add([]byte("\x28\xb5\x2f\xfd\x00\x80\x01\x00\x00"))
+	f.Add([]byte("\x28\xb5\x2f\xfd\x04\x00\x19\x00\x00abc\x99\xe9\xd8\x51"))
+	for _, name := range []string{"disk.xz", "two-streams.xz", "x86-filter.xz", "window-64MiB.xz"} {
+		data, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	var small bytes.Buffer
+	w := gzip.NewWriter(&small)
+	if _, err := w.Write(disk[:4096]); err != nil || w.Close() != nil {
+		f.Fatal("gzip")
+	}
+	f.Add(small.Bytes())
+	const most = 1 << 20
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := bufio.NewReader(bytes.NewReader(data))
+		p, err := packingOf(r)
+		if p == nil || err != nil {
+			return
+		}
+		u, err := p.unpack(Source{URL: "https://example.org/a"}, r, most)
+		n := int64(0)
+		if err == nil {
+			defer u.release()
+			n, err = io.Copy(io.Discard, u)
+		}
+		if n > most {
+			t.Fatalf("%d bytes", n)
+		}
+		if err != nil && KindOf(err) != Permanent {
+			t.Fatalf("%v: %v", KindOf(err), err)
+		}
+	})
 }
