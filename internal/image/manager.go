@@ -176,12 +176,12 @@ func (m *Manager) Ensure(key Key, who string, work Job) Status {
 	return j.status
 }
 
-// Leave says that who wants nothing any more, but what it asks for from now on.
-func (m *Manager) Leave(who string) {
+// Leave says that who wants nothing any more but these, and what it asks for from now on.
+func (m *Manager) Leave(who string, but ...Key) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for key, all := range m.wanted {
-		if !all[who] {
+		if !all[who] || slices.Contains(but, key) {
 			continue
 		}
 		delete(all, who)

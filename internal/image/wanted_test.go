@@ -31,6 +31,11 @@ func TestAJobThatNobodyWantsIsEnded(t *testing.T) {
 		if n := b.started.Load(); n != 1 {
 			t.Errorf("%d jobs ran, want the one that goes on", n)
 		}
+		b.Leave("two", key) // wants this still
+		time.Sleep(time.Hour)
+		if n := b.started.Load(); n != 1 {
+			t.Errorf("%d jobs ran: what was still wanted was ended", n)
+		}
 		b.Leave("two")
 		b.Leave("nobody")
 		time.Sleep(16 * time.Second)

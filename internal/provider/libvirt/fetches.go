@@ -21,8 +21,20 @@ func newFetches(depot *image.Depot, notify func(uid string)) *fetches {
 	}})}
 }
 
-// leave takes a UID out of all that it waits for. What nobody waits for any more is ended after a while.
-func (f *fetches) leave(uid string) { f.manager.Leave(uid) }
+// leave takes a UID out of all that it waits for but these. What nobody waits for any more is ended after a while.
+func (f *fetches) leave(uid string, but ...image.Key) { f.manager.Leave(uid, but...) }
+
+// findSupplies finds base and agent. It waits for one at a time; what it waited for stays wanted while its host cannot be asked.
+func (c *creation) findSupplies(ctx context.Context) error {
+	if err := c.findBase(ctx); err != nil {
+		return err
+	}
+	if err := c.findAgent(ctx); err != nil {
+		return err
+	}
+	c.fetches.leave(c.uid)
+	return nil
+}
 
 // supply is what is published of a source, with its path on the host.
 type supply struct {
@@ -37,6 +49,7 @@ func (c *creation) supplied(ctx context.Context, s Source, object string, work i
 	if ok || err != nil {
 		return found, err
 	}
+	c.fetches.leave(c.uid, key)
 	status := c.fetches.manager.Ensure(key, c.uid, work)
 	if status.State == image.Done || status.State == image.Failed {
 		// It ended after we looked, perhaps; a publication whose answer was lost counts as failed, too.

@@ -23,21 +23,30 @@ func (p *Provider) PrePull(ctx context.Context, hostName string) error {
 			first = worse(first, refused)
 			continue
 		}
-		c := &creation{Provider: p, target: target{host: h, uid: "prepull/" + hostName}, image: image}
-		err := c.checkCapable(ctx)
-		if err != nil && provider.KindOf(err) == provider.Permanent {
-			continue
-		}
-		if p.agent != nil && err == nil {
-			c.spec.Software = provider.SoftwareAgent
-			err = c.findAgent(ctx)
-		}
-		if err == nil || provider.KindOf(err) == provider.InProgress {
-			err = worse(err, c.findBase(ctx))
-		}
-		first = worse(first, err)
+		first = worse(first, p.prePull(ctx, h, image))
 	}
 	return first
+}
+
+func (p *Provider) prePull(ctx context.Context, h *host, i imageSpec) error {
+	// Each waits under a name of its own.
+	wants := func(what string) *creation {
+		return &creation{Provider: p, target: target{host: h, uid: "prepull/" + h.name + "/" + what}, image: i}
+	}
+	base, agent := wants(i.label), wants("agent "+i.Arch)
+	err := base.checkCapable(ctx)
+	switch {
+	case err == nil:
+	case provider.KindOf(err) == provider.Permanent:
+		return nil
+	default:
+		return err
+	}
+	if p.agent != nil {
+		agent.spec.Software = provider.SoftwareAgent
+		err = agent.findAgent(ctx)
+	}
+	return worse(err, base.findBase(ctx))
 }
 
 // worse is the first error, but for one in progress, which any other goes before.
