@@ -46,6 +46,8 @@ type Operator struct {
 	File *config.File
 	// AgentDir holds the agents' binaries; that of the executable when empty.
 	AgentDir string
+	// ImageSpool is a folder on a disk for images on their way to hosts; defaultImageSpool, where that can be used, when empty.
+	ImageSpool string
 	// Namespace of the operator's own objects; cluster.DefaultNamespace when empty.
 	Namespace string
 	// Metrics is the address that serves /metrics; none when it is "0".
@@ -91,7 +93,12 @@ func (o Operator) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	env := environment{cluster: identity.ID, file: o.File, agents: agents, log: o.Log, decorators: o.Decorators}
+	depot, err := o.depot()
+	if err != nil {
+		return err
+	}
+	defer depot.Close() // after the providers, which the manager ends
+	env := environment{cluster: identity.ID, file: o.File, agents: agents, depot: depot, log: o.Log, decorators: o.Decorators}
 	if err := o.assemble(ctx, mgr, identity, func() (map[string]provider.Provider, error) { return makeProviders(env) }); err != nil {
 		return err
 	}

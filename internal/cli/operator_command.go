@@ -19,6 +19,7 @@ type operatorFlags struct {
 	logs        LogFlags
 	providers   string
 	agentDir    string
+	imageSpool  string
 	namespace   string
 	kubeconfig  string
 	metrics     string
@@ -30,6 +31,7 @@ type operatorFlags struct {
 func (f *operatorFlags) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.providers, "providers", "", "the providers `FILE` (required)")
 	flags.StringVar(&f.agentDir, "agent-dir", "", "`FOLDER` with egress-agent-linux-amd64 and -arm64 (default: that of this executable)")
+	flags.StringVar(&f.imageSpool, "image-spool", "", "`FOLDER` on a disk for images on their way to hosts (default: /var/tmp, where it can be written)")
 	flags.StringVar(&f.namespace, "namespace", cluster.DefaultNamespace, "`NAMESPACE` of the operator's own objects; made when missing")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: $KUBECONFIG, the pod's own account, ~/.kube/config)")
 	flags.StringVar(&f.metrics, "metrics-bind-address", "0", "`ADDRESS` that serves /metrics, or 0 for none")
@@ -81,7 +83,7 @@ func (f *operatorFlags) operator(s streams) (Operator, error) {
 		return Operator{}, err
 	}
 	return Operator{
-		REST: config, File: file, AgentDir: f.agentDir, Namespace: f.namespace, Metrics: f.metrics,
+		REST: config, File: file, AgentDir: f.agentDir, ImageSpool: f.imageSpool, Namespace: f.namespace, Metrics: f.metrics,
 		LeaderElect: f.leaderElect, Workers: f.workers, Probes: f.probes, Log: log,
 	}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/config"
+	"github.com/egress-proxies/egress-proxies-operator/internal/image"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/kvm2"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
@@ -24,6 +25,7 @@ type environment struct {
 	cluster string
 	file    *config.File
 	agents  libvirt.AgentSource
+	depot   *image.Depot
 	log     *slog.Logger
 	// decorators wrap the Backend of each host.
 	decorators []Decorator
@@ -40,7 +42,7 @@ var constructors = map[string]constructor{
 			return nil, err
 		}
 		return libvirt.New(libvirt.Options{
-			Cluster: env.cluster, Entry: entry, Reflectors: reflectors, Agent: env.agents, Log: env.log.With("entry", entry.Name),
+			Cluster: env.cluster, Entry: entry, Reflectors: reflectors, Agent: env.agents, Depot: env.depot, Log: env.log.With("entry", entry.Name),
 			Backend: env.decorated(kvm2.Backends(entry.Credentials)),
 		})
 	},

@@ -17,11 +17,16 @@ import (
 const defaultSSHPort = 22
 
 // DialAddress is the address as host:port in normal form: names in lower case and without a final dot, IP addresses as netip writes
-// them, IPv6 in brackets. An address that a providers file may not have is returned as it is.
-func (h Host) DialAddress() string {
-	normal, err := normalAddress(h.Address)
+// them, IPv6 in brackets. An address that a providers file may not have is returned as it is; a local host has none.
+func (h Host) DialAddress() string { return dialAddress(h.Address) }
+
+// DialAddress is the address as Host.DialAddress writes it.
+func (j JumpHost) DialAddress() string { return dialAddress(j.Address) }
+
+func dialAddress(address string) string {
+	normal, err := normalAddress(address)
 	if err != nil {
-		return h.Address
+		return address
 	}
 	return normal
 }
@@ -111,8 +116,18 @@ func usableIP(ip netip.Addr) (string, error) {
 	return ip.Unmap().String(), nil
 }
 
-// daemon identifies one libvirt, as far as the file can tell: an address and a socket.
-func (h Host) daemon() string { return h.DialAddress() + " " + normalSocket(h.Socket) }
+// daemon identifies one libvirt, as far as the file can tell: an address, the way there, for an address means something else behind
+// another jump host, and a socket.
+func (h Host) daemon() string {
+	path := "local"
+	if !h.Local {
+		path = h.DialAddress()
+	}
+	for _, j := range h.Jump {
+		path += " by " + j.DialAddress()
+	}
+	return path + " " + normalSocket(h.Socket)
+}
 
 // normalSocket makes alike what is the same socket on any Linux host: /var/run is a link to /run.
 func normalSocket(socket string) string {

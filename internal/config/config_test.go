@@ -73,9 +73,10 @@ func refusedOnce(t *testing.T, text, path, want string) {
 func TestDefaults(t *testing.T) {
 	got := parse(t, minimal)
 	want := &File{
-		Version:    1,
-		Reflectors: []Reflector{{URL: "http://192.0.2.10:8080/"}},
-		Probe:      Probe{Interval: Duration(30 * time.Second), Timeout: Duration(5 * time.Second), FailureThreshold: 3, SuccessThreshold: 1},
+		Version:       1,
+		Reflectors:    []Reflector{{URL: "http://192.0.2.10:8080/"}},
+		Probe:         Probe{Interval: Duration(30 * time.Second), Timeout: Duration(5 * time.Second), FailureThreshold: 3, SuccessThreshold: 1},
+		ImageSpoolGiB: new(int64(20)),
 		Entries: []Entry{{
 			Name: "home", Type: "kvm2",
 			Hosts: []Host{{
@@ -83,7 +84,7 @@ func TestDefaults(t *testing.T) {
 				Pool: "default", Bridge: "br0", Schedulable: new(true),
 			}},
 			Credentials:    SSHCredentials{PrivateKeyFile: "/keys/id", KnownHostsFile: "/keys/known_hosts"},
-			Images:         map[string]Image{"debian": {URL: "https://example.org/debian.qcow2", Arch: "x86_64", Firmware: "bios"}},
+			Images:         map[string]Image{"debian": {URL: "https://example.org/debian.qcow2", DigestOf: "served", Arch: "x86_64", Firmware: "bios"}},
 			DefaultImage:   "debian",
 			Defaults:       Sizes{VCPUs: 1, MemoryMiB: 512, DiskSizeGb: 4},
 			PoolReserveGiB: new(int64(2)),
@@ -140,7 +141,7 @@ entries:
 `)
 	want := `providers.yaml:3: reflectors[0].url: must be a URL that starts with http:// or https://
 providers.yaml:6: entries[0].type: must be kvm2 or local or simulated, not "kvm3"; did you mean "kvm2"?
-providers.yaml:9: entries[0].hosts[0].adress: unknown key; did you mean "address"? (known here: name, address, user, hostKeyAlias, socket, pool, bridge, network, schedulable)
+providers.yaml:9: entries[0].hosts[0].adress: unknown key; did you mean "address"? (known here: name, address, local, user, hostKeyAlias, jump, socket, pool, bridge, network, schedulable)
 providers.yaml:17: entries[0].defaultImage: is no key of images: "debain"; did you mean "debian"? (there is: "debian")
 providers.yaml:19: entries[0].defaults.vcpus: must be 1 to 64, not 0`
 	if diff := cmp.Diff(want, errs.Error()); diff != "" {

@@ -18,7 +18,7 @@ func TestStrictDecoding(t *testing.T) {
 		name, old, replacement string
 		path, want             string
 	}{
-		{"unknown key at the top", "version: 1\n", "version: 1\nprobes: {}\n", "probes", `unknown key; did you mean "probe"? (known here: version, reflectors, probe, entries)`},
+		{"unknown key at the top", "version: 1\n", "version: 1\nprobes: {}\n", "probes", `unknown key; did you mean "probe"? (known here: version, reflectors, probe, imageSpoolGiB, entries)`},
 		{"unknown key, nothing near", "version: 1\n", "version: 1\nzzz: {}\n", "zzz", "unknown key (known here:"},
 		{"key in other case", host, host + "        Pool: x\n", "entries[0].hosts[0].Pool", `did you mean "pool"?`},
 		{"duplicate key", host, host + "        name: b\n", "entries[0].hosts[0].name", "is there twice; the first is in line 8"},

@@ -26,6 +26,9 @@ const (
 
 	DefaultArch     = ArchX8664
 	DefaultFirmware = FirmwareBIOS
+	DefaultDigestOf = DigestOfServed
+
+	DefaultImageSpoolGiB = 20
 )
 
 // fill sets a value that the file does not have; one that it has stands, however wrong.
@@ -40,6 +43,7 @@ func (d *document) applyDefaults(f *File) {
 	fill(d, "probe.timeout", &f.Probe.Timeout, DefaultProbeTimeout)
 	fill(d, "probe.failureThreshold", &f.Probe.FailureThreshold, DefaultFailureThreshold)
 	fill(d, "probe.successThreshold", &f.Probe.SuccessThreshold, DefaultSuccessThreshold)
+	fill(d, "imageSpoolGiB", &f.ImageSpoolGiB, new(int64(DefaultImageSpoolGiB)))
 	for i := range f.Entries {
 		d.entryDefaults(item("entries", i), &f.Entries[i])
 	}
@@ -76,11 +80,15 @@ func (d *document) kvm2Defaults(path string, e *Entry) {
 		fill(d, at+".user", &h.User, DefaultUser)
 		fill(d, at+".socket", &h.Socket, DefaultSocket)
 		fill(d, at+".pool", &h.Pool, DefaultPool)
+		for j := range h.Jump {
+			fill(d, item(at+".jump", j)+".user", &h.Jump[j].User, DefaultUser)
+		}
 	}
 	for key, image := range e.Images {
 		at := child(path+".images", key)
 		fill(d, at+".arch", &image.Arch, DefaultArch)
 		fill(d, at+".firmware", &image.Firmware, DefaultFirmware)
+		fill(d, at+".digestOf", &image.DigestOf, DefaultDigestOf)
 		e.Images[key] = image
 		if len(e.Images) == 1 {
 			fill(d, path+".defaultImage", &e.DefaultImage, key)

@@ -44,7 +44,7 @@ func FuzzSizes(f *testing.F) {
 	for _, seed := range []string{"0", "-1", "1", "64", "65", "9223372036854775807", "-9223372036854775808", "18446744073709551617", "1e3", "0x10", "1_0", ".inf"} {
 		f.Add(seed)
 	}
-	keys := []string{"    defaults:\n      vcpus: ", "    defaults:\n      memoryMiB: ", "    defaults:\n      diskSizeGb: ", "    poolReserveGiB: ", "    maxImageBytes: "}
+	keys := []string{"    defaults:\n      vcpus: ", "    defaults:\n      memoryMiB: ", "    defaults:\n      diskSizeGb: ", "    poolReserveGiB: ", "    maxImageBytes: ", "imageSpoolGiB: "}
 	f.Fuzz(func(t *testing.T, number string) {
 		for _, key := range keys {
 			if file, err := Parse([]byte(minimal+key+number+"\n"), "providers.yaml"); err == nil {
@@ -79,6 +79,9 @@ func FuzzUserinfo(f *testing.F) {
 // checkPromises fails where a file that Parse accepted breaks a promise of its types.
 func checkPromises(t *testing.T, f *File) {
 	t.Helper()
+	if f.ImageSpoolGiB == nil || *f.ImageSpoolGiB<<30 < 0 {
+		t.Fatalf("accepted a spool of %v GiB", f.ImageSpoolGiB)
+	}
 	if f.Version != Version || len(f.Reflectors) == 0 || f.Probe.Timeout > f.Probe.Interval || f.Probe.Timeout <= 0 {
 		t.Fatalf("accepted %+v", f)
 	}
@@ -99,7 +102,7 @@ func checkPromises(t *testing.T, f *File) {
 			}
 		}
 		for key, image := range e.Images {
-			if strings.HasPrefix(strings.ToLower(image.URL), "http:") && len(image.SHA256) != 64 || strings.Contains(image.URL, "@") {
+			if strings.HasPrefix(strings.ToLower(image.URL), "http:") && len(image.SHA256) != 64 && len(image.SHA512) != 128 && image.Checksums == "" || strings.Contains(image.URL, "@") {
 				t.Fatalf("accepted image %q: %+v", key, image)
 			}
 		}

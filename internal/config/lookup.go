@@ -49,6 +49,19 @@ func (e *Entry) HostNames() []string {
 // ImageNames are the keys of the catalogue, sorted.
 func (e *Entry) ImageNames() []string { return slices.Sorted(maps.Keys(e.Images)) }
 
+// onlyLocal says that nothing is dialed by SSH.
+func (e *Entry) onlyLocal() bool {
+	return len(e.Hosts) > 0 && !slices.ContainsFunc(e.Hosts, func(h Host) bool { return !h.Local })
+}
+
+// CredentialsOr are the jump host's own, or those of its entry.
+func (j JumpHost) CredentialsOr(entry SSHCredentials) SSHCredentials {
+	if j.Credentials == (SSHCredentials{}) {
+		return entry
+	}
+	return j.Credentials
+}
+
 // HasMachines says whether the entry's instances have a size.
 func (e *Entry) HasMachines() bool { return e.Type != TypeLocal }
 
@@ -66,6 +79,14 @@ func (e *Entry) ReserveGiB() int64 {
 		return DefaultPoolReserveGiB
 	}
 	return *e.PoolReserveGiB
+}
+
+// SpoolGiB is ImageSpoolGiB, or its default.
+func (f *File) SpoolGiB() int64 {
+	if f.ImageSpoolGiB == nil {
+		return DefaultImageSpoolGiB
+	}
+	return *f.ImageSpoolGiB
 }
 
 // IsSchedulable says whether new instances may be placed on the host.

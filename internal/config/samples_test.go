@@ -3,8 +3,11 @@
 package config
 
 import (
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -29,5 +32,24 @@ func TestSamplesAreUsable(t *testing.T) {
 		if !slices.Contains(types, wanted) {
 			t.Errorf("no sample has an entry of type %s", wanted)
 		}
+	}
+}
+
+// The examples of the page on images are parts of an entry.
+func TestThePageOnImagesIsUsable(t *testing.T) {
+	page, err := os.ReadFile("../../docs/images.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	images := minimal[strings.Index(minimal, "    images:\n"):]
+	entry := strings.TrimSuffix(minimal, images)
+	var keys []string
+	for _, block := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindAllStringSubmatch(string(page), -1) {
+		keys = append(keys, strings.TrimSpace(strings.SplitN(block[1], ":", 2)[0]))
+		entry += block[1]
+	}
+	f := parse(t, entry)
+	if e := f.Entries[0]; !slices.Equal(keys, []string{"images", "mirrors", "prePull"}) || len(e.Images) != 3 || len(e.Mirrors) != 3 || len(e.PrePull) != 1 {
+		t.Errorf("the page's examples of %q give %+v", keys, e)
 	}
 }

@@ -33,6 +33,9 @@ const (
 	ArchAArch64  = "aarch64"
 	FirmwareBIOS = "bios"
 	FirmwareEFI  = "efi"
+
+	DigestOfServed   = "served"
+	DigestOfUnpacked = "unpacked"
 )
 
 // File is the providers file.
@@ -43,6 +46,11 @@ type File struct {
 	Reflectors []Reflector `yaml:"reflectors"`
 	// Probe is how health is found, unless a Proxy overrides it.
 	Probe Probe `yaml:"probe"`
+	// ImageSpoolGiB bounds what the operator's image spool takes of its disk; 0 to 1,048,576, default 20. At 0 there is no spool: each host downloads
+	// its images by itself, and packed images are refused.
+	//
+	// Never nil in a loaded file.
+	ImageSpoolGiB *int64 `yaml:"imageSpoolGiB"`
 	// Entries are the named providers; none where all Proxies are external.
 	Entries []Entry `yaml:"entries"`
 }
@@ -91,13 +99,17 @@ type Entry struct {
 	Socket string `yaml:"socket" types:"simulated"`
 	// Faults of instances, besides those of their host and of their Proxy's name.
 	Faults []Fault `yaml:"faults" types:"simulated"`
-	// Credentials for the hosts.
+	// Credentials for the hosts; may be left out where every host is local.
 	Credentials SSHCredentials `yaml:"credentials" types:"kvm2"`
 	// Images is the catalogue: key to image. Keys have lower-case letters, digits, ".", "_" and "-", at most 63. May be left out
 	// where AllowURLImages is set.
 	Images map[string]Image `yaml:"images" types:"kvm2"`
+	// Mirrors are servers of images that need credentials, a CA or a proxy. They are for the catalogue only, not for a Proxy's own URL.
+	Mirrors []Mirror `yaml:"mirrors" types:"kvm2"`
 	// DefaultImage is the key used where a Proxy names no image; may be left out when there is one image only.
 	DefaultImage string `yaml:"defaultImage" types:"kvm2"`
+	// PrePull lists keys of images that every host which can run them shall hold before a Proxy asks for one; none when left out.
+	PrePull []string `yaml:"prePull" types:"kvm2"`
 	// Defaults for what a Proxy's placement leaves out.
 	Defaults Sizes `yaml:"defaults" types:"kvm2,simulated"`
 	// AllowEmulation lets guests run without KVM (slow) on hosts that lack it.
@@ -113,7 +125,7 @@ type Entry struct {
 	//
 	// Never nil in a loaded entry of type kvm2.
 	PoolReserveGiB *int64 `yaml:"poolReserveGiB" types:"kvm2"`
-	// MaxImageBytes bounds an image as served and as stored, in bytes; 1 to 4 TiB, default 16 GiB.
+	// MaxImageBytes bounds an image as served and as unpacked, in bytes; 1 to 4 TiB, default 16 GiB.
 	MaxImageBytes int64 `yaml:"maxImageBytes" types:"kvm2"`
 }
 
@@ -125,11 +137,16 @@ type Host struct {
 	//
 	// DialAddress is its normal form.
 	Address string `yaml:"address" types:"kvm2"`
+	// Local is true where libvirt runs on the operator's own machine: its Socket is used directly, without SSH and without Address,
+	// User, HostKeyAlias and Jump. Default false.
+	Local bool `yaml:"local" types:"kvm2"`
 	// User to log in as; default root.
 	User string `yaml:"user" types:"kvm2"`
 	// HostKeyAlias is the name, without port, under which known_hosts has this host. Left empty, known_hosts is searched for the
 	// address.
 	HostKeyAlias string `yaml:"hostKeyAlias" types:"kvm2"`
+	// Jump lists the jump hosts on the way to Address, the first one first; at most 4.
+	Jump []JumpHost `yaml:"jump" types:"kvm2"`
 	// Socket is libvirt's on the host, an absolute path of at most 107 bytes; default /var/run/libvirt/libvirt-sock.
 	Socket string `yaml:"socket" types:"kvm2"`
 	// Pool that holds bases, overlays and seeds; default "default".
@@ -153,6 +170,20 @@ type Host struct {
 	Schedulable *bool `yaml:"schedulable"`
 }
 
+// JumpHost is an sshd on the way to a host. Its host key is checked like a host's, and it must let its user forward TCP.
+type JumpHost struct {
+	// Address of its sshd, as the one before it reaches it: host, host:port or [v6]:port; the port is 22 when left out.
+	//
+	// DialAddress is its normal form.
+	Address string `yaml:"address"`
+	// User to log in as; default root.
+	User string `yaml:"user"`
+	// HostKeyAlias is the name, without port, under which known_hosts has it. Left empty, known_hosts is searched for the address.
+	HostKeyAlias string `yaml:"hostKeyAlias"`
+	// Credentials for it; those of the entry when left out.
+	Credentials SSHCredentials `yaml:"credentials"`
+}
+
 // Fault is a fault of a simulated entry, and who has it.
 type Fault struct {
 	// Fault is the name of a fault.
@@ -164,28 +195,58 @@ type Fault struct {
 // SSHCredentials for the hosts of an entry, by file; read anew at each connection. Paths in the file are absolute, or relative to
 // the folder of the providers file; in a loaded file they are absolute.
 type SSHCredentials struct {
-	// PrivateKeyFile to log in with, in OpenSSH or PEM format.
+	// PrivateKeyFile to log in with, in OpenSSH or PEM format; either this or Agent.
 	PrivateKeyFile string `yaml:"privateKeyFile"`
 	// PassphraseFile holds the key's passphrase, where it has one.
 	PassphraseFile string `yaml:"passphraseFile"`
+	// Agent true logs in with the keys of the ssh-agent that SSH_AUTH_SOCK names in the operator's environment; default false.
+	Agent bool `yaml:"agent"`
 	// KnownHostsFile pins the hosts' keys, in OpenSSH's format; @cert-authority and @revoked lines count.
 	KnownHostsFile string `yaml:"knownHostsFile"`
 }
 
-// Image is one entry of the catalogue.
+// Image is one entry of the catalogue. At most one of SHA256, SHA512 and Checksums is given.
 type Image struct {
-	// URL: https://, http:// (needs a digest) or file:///absolute/path in the operator's file system; without user or password.
+	// URL: https://, http:// (needs a digest) or file:///absolute/path in the operator's file system; without user or password. A file
+	// packed with xz, gzip or zstd is unpacked, whatever its name.
 	URL string `yaml:"url"`
 	// SHA256 of the file as served: 64 hexadecimal digits.
 	//
 	// In lower case in a loaded file.
 	SHA256 string `yaml:"sha256"`
-	// Format is qcow2 or raw; read from the content when left out, and checked against it otherwise.
+	// SHA512 of the file as served: 128 hexadecimal digits.
+	//
+	// In lower case in a loaded file.
+	SHA512 string `yaml:"sha512"`
+	// Checksums is the URL, https:// or file:///, of a file that lists the digest of the file that URL names: as sha256sum and sha512sum
+	// print it, BSD's form too.
+	Checksums string `yaml:"checksums"`
+	// DigestOf is served, or unpacked where the digest is of what the file holds; default served.
+	DigestOf string `yaml:"digestOf"`
+	// Format is qcow2 or raw, of what is unpacked; read from the content when left out, and checked against it otherwise.
 	Format string `yaml:"format"`
 	// Arch is x86_64 or aarch64; default x86_64.
 	Arch string `yaml:"arch"`
 	// Firmware is bios or efi; default bios.
 	Firmware string `yaml:"firmware"`
+}
+
+// Mirror is how one server of images is asked. Its files are read anew at each request; paths are absolute, or relative to the folder of the
+// providers file; in a loaded file they are absolute.
+type Mirror struct {
+	// Host is the server: a name or an address, with :port where that is not the scheme's own. A server that it redirects to needs a
+	// mirror of its own.
+	//
+	// In a loaded file in lower case, with its port only where the file has one.
+	Host string `yaml:"host"`
+	// CAFile holds the certificates, in PEM, that this server's is checked against, instead of the system's.
+	CAFile string `yaml:"caFile"`
+	// BasicAuthFile holds user:password on one line. It is sent to this server alone, over https alone.
+	BasicAuthFile string `yaml:"basicAuthFile"`
+	// BearerTokenFile holds a token on one line, instead of BasicAuthFile.
+	BearerTokenFile string `yaml:"bearerTokenFile"`
+	// Proxy to reach this server through: http:// or https://, without user or password. The proxies of the environment are never used.
+	Proxy string `yaml:"proxy"`
 }
 
 // Sizes of a guest.

@@ -25,6 +25,7 @@ func (d *document) validate(f *File) {
 	}
 	d.validateReflectors(f.Reflectors)
 	d.validateProbe(&f.Probe)
+	d.inRange("imageSpoolGiB", f.SpoolGiB(), 0, maxPoolReserveGiB)
 	folder, err := filepath.Abs(filepath.Dir(d.file))
 	if err != nil {
 		d.failf("", "relative paths in it cannot be resolved: %s", err)

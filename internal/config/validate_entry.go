@@ -3,7 +3,6 @@
 package config
 
 import (
-	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -57,9 +56,12 @@ func (d *document) keysOfType(path, entryType string, of any) {
 func (d *document) validateKVM2(path string, e *Entry, folder string) {
 	d.needsHosts(path, e)
 	for i := range e.Hosts {
-		d.validateHost(item(path+".hosts", i), &e.Hosts[i])
+		d.validateHost(item(path+".hosts", i), &e.Hosts[i], folder)
 	}
-	d.validateCredentials(path+".credentials", &e.Credentials, folder)
+	if !e.onlyLocal() || d.has(path+".credentials") {
+		d.validateCredentials(path+".credentials", &e.Credentials, folder)
+	}
+	d.validateMirrors(path+".mirrors", e.Mirrors, folder)
 	d.validateImages(path, e)
 	d.validateSizes(path+".defaults", e.Defaults)
 	d.validateURLHosts(path+".allowURLImages", e.AllowURLImages)
@@ -82,17 +84,28 @@ func (d *document) validateSizes(path string, s Sizes) {
 func (d *document) validateCredentials(path string, c *SSHCredentials, folder string) {
 	for _, file := range c.files() {
 		at := path + "." + file.key
+		if c.Agent && file.ofKey {
+			if d.has(at) {
+				d.failf(at, "stands beside agent: true, where the agent has the keys: remove one of the two")
+			}
+			continue
+		}
 		if file.required && !d.needs(at) || *file.path == "" {
 			continue
 		}
-		switch {
-		case hasControl(*file.path):
-			d.failf(at, "must be a path without control characters")
-		case strings.HasPrefix(*file.path, "~"):
-			d.failf(at, "must be a path: ~ is not expanded here")
-		case !filepath.IsAbs(*file.path):
-			*file.path = filepath.Join(folder, *file.path)
-		}
+		d.validatePath(at, file.path, folder)
+	}
+}
+
+// validatePath checks a path, and makes it absolute.
+func (d *document) validatePath(at string, path *string, folder string) {
+	switch {
+	case hasControl(*path):
+		d.failf(at, "must be a path without control characters")
+	case strings.HasPrefix(*path, "~"):
+		d.failf(at, "must be a path: ~ is not expanded here")
+	case !filepath.IsAbs(*path):
+		*path = filepath.Join(folder, *path)
 	}
 }
 
@@ -100,37 +113,14 @@ type credentialsFile struct {
 	key      string
 	path     *string
 	required bool
+	ofKey    bool
 }
 
 func (c *SSHCredentials) files() []credentialsFile {
 	return []credentialsFile{
-		{"privateKeyFile", &c.PrivateKeyFile, true},
-		{"passphraseFile", &c.PassphraseFile, false},
-		{"knownHostsFile", &c.KnownHostsFile, true},
-	}
-}
-
-func (d *document) validateImages(path string, e *Entry) {
-	if len(e.Images) == 0 && len(e.AllowURLImages) == 0 {
-		d.failf(path+".images", "needs at least one image, where allowURLImages names no host")
-	}
-	for _, key := range e.ImageNames() {
-		image := e.Images[key]
-		at := child(path+".images", key)
-		if !imageKey.MatchString(key) {
-			d.failf(at, "must have a key of lower-case letters, digits, \".\", \"_\" and \"-\", at most 63")
-		}
-		d.validateImage(at, &image)
-		e.Images[key] = image
-	}
-	at := path + ".defaultImage"
-	_, exists := e.Images[e.DefaultImage]
-	switch {
-	case !d.sound(path + ".images"):
-	case d.has(at) && !exists:
-		d.failf(at, "is no key of images: %s%s (there is: %s)", shown(e.DefaultImage), didYouMean(e.DefaultImage, e.ImageNames()), listed(e.ImageNames()))
-	case !d.has(at) && len(e.Images) > 1:
-		d.failf(at, "is missing, and there is more than one image: name one of %s", listed(e.ImageNames()))
+		{"privateKeyFile", &c.PrivateKeyFile, true, true},
+		{"passphraseFile", &c.PassphraseFile, false, true},
+		{"knownHostsFile", &c.KnownHostsFile, true, false},
 	}
 }
 
@@ -148,26 +138,6 @@ func listed(names []string) string {
 		all = append(all, fmt.Sprintf("and %d more", len(names)-most))
 	}
 	return strings.Join(all, ", ")
-}
-
-func (d *document) validateImage(path string, image *Image) {
-	if d.needs(path + ".url") {
-		u, err := parseURL(image.URL, "https", "http", "file")
-		if err != nil {
-			d.failf(path+".url", "%s", err)
-		} else if u.Scheme == "http" && !d.has(path+".sha256") {
-			d.failf(path+".url", "is http://, which anybody on the way can change: use https://, or set sha256 beside it")
-		}
-	}
-	if d.has(path + ".sha256") {
-		if raw, err := hex.DecodeString(image.SHA256); err != nil || len(raw) != 32 {
-			d.failf(path+".sha256", "must be the 64 hexadecimal digits that sha256sum prints for the file as served")
-		}
-		image.SHA256 = strings.ToLower(image.SHA256)
-	}
-	d.oneOf(path+".format", image.Format, FormatQCOW2, FormatRaw)
-	d.oneOf(path+".arch", image.Arch, ArchX8664, ArchAArch64)
-	d.oneOf(path+".firmware", image.Firmware, FirmwareBIOS, FirmwareEFI)
 }
 
 func (d *document) validateNamespaces(path string, namespaces []string) {

@@ -16,25 +16,60 @@ const (
 	// maxObjectName leaves room for libvirt's own suffix in a file name of 255 bytes.
 	maxObjectName = 200
 	maxUserName   = 128
+	maxJumps      = 4
 )
 
-func (d *document) validateHost(at string, h *Host) {
-	if d.needs(at + ".address") {
-		if _, err := normalAddress(h.Address); err != nil {
-			d.failf(at+".address", "%s", err)
+func (d *document) validateHost(at string, h *Host, folder string) {
+	if h.Local {
+		for _, key := range []string{"address", "user", "hostKeyAlias", "jump"} {
+			if d.has(at + "." + key) {
+				d.failf(at+"."+key, "stands beside local: true, where nothing is dialed: remove one of the two")
+			}
 		}
-	}
-	if len(h.User) > maxUserName || strings.ContainsFunc(h.User, spaceOrControl) || strings.ContainsAny(h.User, "@:") {
-		d.failf(at+".user", "must be the name of a user on the host, without a host, a password or spaces")
-	}
-	if d.has(at + ".hostKeyAlias") {
-		if _, err := normalHost(h.HostKeyAlias); err != nil {
-			d.failf(at+".hostKeyAlias", "must be a name of known_hosts: a host name or an IP address, without port and brackets")
-		}
+	} else {
+		d.validateLogin(at, h.Address, h.User, h.HostKeyAlias)
+		d.validateJumps(at+".jump", h.Jump, folder)
 	}
 	d.validateSocket(at+".socket", h.Socket, "libvirt's socket on the host, such as "+DefaultSocket)
 	d.validateObjectName(at+".pool", h.Pool)
 	d.validateAttachment(at, h)
+}
+
+// validateLogin checks where one sshd is, and who logs in there.
+func (d *document) validateLogin(at, address, user, alias string) {
+	if d.needs(at + ".address") {
+		if _, err := normalAddress(address); err != nil {
+			d.failf(at+".address", "%s", err)
+		}
+	}
+	if len(user) > maxUserName || strings.ContainsFunc(user, spaceOrControl) || strings.ContainsAny(user, "@:") {
+		d.failf(at+".user", "must be the name of a user on the host, without a host, a password or spaces")
+	}
+	if d.has(at + ".hostKeyAlias") {
+		if _, err := normalHost(alias); err != nil {
+			d.failf(at+".hostKeyAlias", "must be a name of known_hosts: a host name or an IP address, without port and brackets")
+		}
+	}
+}
+
+func (d *document) validateJumps(path string, jumps []JumpHost, folder string) {
+	switch {
+	case d.has(path) && len(jumps) == 0:
+		d.failf(path, "is an empty list: name a jump host, or leave the key out")
+	case len(jumps) > maxJumps:
+		d.failf(path, "must be at most %d jump hosts, not %d", maxJumps, len(jumps))
+	}
+	seen := map[string]string{}
+	for i := range jumps {
+		at, j := item(path, i), &jumps[i]
+		d.validateLogin(at, j.Address, j.User, j.HostKeyAlias)
+		if d.has(at+".address") && d.sound(at+".address") {
+			d.unique(seen, at+".address", j.DialAddress())
+		}
+		if d.has(at + ".credentials") {
+			d.validateCredentials(at+".credentials", &j.Credentials, folder)
+		}
+	}
 }
 
 // validateAttachment checks what guests are attached to: a bridge or a network.
@@ -99,18 +134,21 @@ func (d *document) validateDaemons(f *File) {
 		own := map[string]string{}
 		for j, h := range e.Hosts {
 			at := item(item("entries", i)+".hosts", j)
-			if !d.has(at+".address") || !d.sound(at+".address") || !d.sound(at+".socket") || !d.sound(at+".pool") {
+			if !h.Local && !d.has(at+".address") || !d.sound(at+".address") || !d.sound(at+".socket") || !d.sound(at+".pool") {
 				continue
 			}
-			daemon := h.daemon()
+			daemon, key := h.daemon(), at+".address"
+			if h.Local {
+				key = at + ".local"
+			}
 			if first, ok := own[daemon]; ok {
-				d.failf(at+".address", "is the libvirt of %s (same address and socket): an entry has each host once", first)
+				d.failf(key, "is the libvirt of %s (same address and socket): an entry has each host once", first)
 				continue
 			}
 			own[daemon] = at
 			here := place{daemon, h.Pool}
 			if first, ok := pools[here]; ok {
-				d.failf(at+".address", "is the libvirt and the pool of %s (same address, socket and pool): give one of the two another pool", first)
+				d.failf(key, "is the libvirt and the pool of %s (same address, socket and pool): give one of the two another pool", first)
 				continue
 			}
 			pools[here] = at

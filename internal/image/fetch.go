@@ -3,13 +3,13 @@
 package image
 
 import (
-	"bytes"
+	"bufio"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,35 +26,72 @@ type Sink interface {
 	Discard(ctx context.Context) error
 }
 
-// Result describes a fetched image.
-type Result struct {
-	Info
-	// SHA256 of the file as served, in lower-case hexadecimal.
-	SHA256 string
-	// Bytes is the file's length.
-	Bytes int64
+// content is an image that is to be stored: a stream, or the spool's copy of one.
+type content interface {
+	io.Reader
+	// result verifies what was read.
+	result() (Result, error)
 }
 
 // Fetch brings a source to a sink: it opens the source, looks at its header, writes and hashes, compares the digest, and publishes.
-// Where a step fails, nothing is published, and what was written is discarded. report, if not nil, is called with the bytes that the
-// sink took so far, from the goroutine that reads.
-func (o *Opener) Fetch(ctx context.Context, source Source, sink Sink, report func(done, total int64)) (Result, error) {
-	body, length, err := o.Open(ctx, source)
+// Where a step fails, nothing is published, and what was written is discarded. report, if not nil, is called with how far it is, by one goroutine
+// at a time.
+//
+// Several fetches of one source in one scope are one download, where the depot has a spool with room for the image; a packed image needs the spool.
+func (d *Depot) Fetch(ctx context.Context, o *Opener, source Source, sink Sink, report func(Progress)) (Result, error) {
+	if report == nil {
+		report = func(Progress) {}
+	}
+	own := *o
+	own.received, own.unpacking, own.hangs = d.observer.Received, d.unpacking, d.hangs
+	through, err := d.spools(ctx, &own, source)
 	if err != nil {
 		return Result{}, err
 	}
-	defer func() { _ = body.Close() }()
+	if through {
+		result, err := d.fetchSpooled(ctx, &own, source, sink, report)
+		if !errors.Is(err, errUnspooled) {
+			return result, err
+		}
+	}
+	s, err := own.stream(ctx, source)
+	if err != nil {
+		return Result{}, err
+	}
+	defer s.close()
+	if s.unpacked != nil {
+		return Result{}, permanent("give the operator a folder for its image spool, or publish the image unpacked",
+			"image source %s: is packed with %s, and is unpacked in the image spool, which is off", source, s.unpacked.name)
+	}
+	return store(ctx, source, sink, s, s.info, s.size, report)
+}
 
-	header := make([]byte, min(length, HeaderBytes))
-	if _, err := io.ReadFull(body, header); err != nil {
-		return Result{}, err
+// spools says whether a source goes through the spool. A file of this machine does so only where it is packed: each host reads it by itself.
+func (d *Depot) spools(ctx context.Context, o *Opener, source Source) (bool, error) {
+	if d.spool == nil || !strings.HasPrefix(source.URL, "file:") {
+		return d.spool != nil, nil
 	}
-	info, err := inspect(header, source, length)
+	b, err := o.open(ctx, source)
+	if err != nil {
+		return false, err
+	}
+	p, err := packingOf(bufio.NewReader(b))
+	return p != nil, errors.Join(err, b.Close())
+}
+
+func (d *Depot) fetchSpooled(ctx context.Context, o *Opener, source Source, sink Sink, report func(Progress)) (Result, error) {
+	l, err := d.spool.join(ctx, o, source, report)
 	if err != nil {
 		return Result{}, err
 	}
-	content := &meter{from: io.MultiReader(bytes.NewReader(header), body), hash: sha256.New(), total: length, report: report}
-	result, err := write(ctx, source, sink, content, info)
+	defer l.leave()
+	return store(ctx, source, sink, l, l.info, l.size, report)
+}
+
+// store gives the sink the whole content, and publishes it when it was found right.
+func store(ctx context.Context, source Source, sink Sink, from content, info Info, size int64, report func(Progress)) (Result, error) {
+	m := &meter{from: from, total: size, report: report}
+	result, err := write(ctx, source, sink, m, info)
 	if err == nil {
 		err = sink.Publish(ctx, result)
 	}
@@ -64,38 +101,18 @@ func (o *Opener) Fetch(ctx context.Context, source Source, sink Sink, report fun
 	return result, nil
 }
 
-func inspect(header []byte, source Source, length int64) (Info, error) {
-	info, err := Inspect(header)
-	var ours *Error
-	if errors.As(err, &ours) {
-		return Info{}, &Error{Kind: ours.Kind, Message: fmt.Sprintf("image source %s: %s", source, ours.Message), Next: ours.Next, Err: err}
-	}
-	if source.Format != "" && source.Format != info.Format {
-		return Info{}, permanent("correct the format, or leave it out", "image source %s: the content is %s, not %s", source, info.Format, source.Format)
-	}
-	if info.Format == Raw {
-		info.VirtualSize = length
-	}
-	return info, nil
-}
-
-// write gives the sink the whole content, and compares the digest of what the sink took.
-func write(ctx context.Context, source Source, sink Sink, content *meter, info Info) (Result, error) {
-	err := sink.Write(ctx, content, content.total, info)
-	if err := content.err(); err != nil {
+func write(ctx context.Context, source Source, sink Sink, m *meter, info Info) (Result, error) {
+	err := sink.Write(ctx, m, m.total, info)
+	if err := m.err(); err != nil {
 		return Result{}, err // the sink may know no more than that its stream broke
 	}
 	if err != nil {
 		return Result{}, err
 	}
-	if content.done != content.total {
-		return Result{}, transient(nil, "image source %s: only %d of %d bytes were stored", source, content.done, content.total)
+	if m.done != m.total {
+		return Result{}, transient(nil, "image source %s: only %d of %d bytes were stored", source, m.done, m.total)
 	}
-	digest := hex.EncodeToString(content.hash.Sum(nil))
-	if !source.matches(digest) {
-		return Result{}, permanent("correct the sha256, or find out who changed the image", "image source %s: expected sha256 %s, and what was served has %s", source, source.SHA256, digest)
-	}
-	return Result{Info: info, SHA256: digest, Bytes: content.total}, nil
+	return m.from.result()
 }
 
 func discard(ctx context.Context, sink Sink, err error) error {
@@ -105,4 +122,34 @@ func discard(ctx context.Context, sink Sink, err error) error {
 		return &Error{Kind: KindOf(err), Message: fmt.Sprintf("%v (what was stored of it could not be removed, and is collected later: %v)", err, left), Err: err}
 	}
 	return err
+}
+
+// meter counts what a sink takes, and keeps the reader's own error, which the far end of an upload may replace by another.
+type meter struct {
+	from        content
+	done, total int64
+	report      func(Progress)
+	// failure is set by the reading goroutine, and may be looked at while that still runs.
+	failure atomic.Pointer[error]
+}
+
+// err is the reader's own error so far.
+func (m *meter) err() error {
+	if failure := m.failure.Load(); failure != nil {
+		return *failure
+	}
+	return nil
+}
+
+// Read passes on what it reads.
+func (m *meter) Read(p []byte) (int, error) {
+	n, err := m.from.Read(p)
+	m.done += int64(n)
+	if n > 0 {
+		m.report(Progress{Step: StepStoring, Done: m.done, Total: m.total})
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		m.failure.Store(&err)
+	}
+	return n, err
 }

@@ -17,6 +17,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// direct is a depot without a spool.
+var direct = turns(DefaultTurns)
+
 // memory is a sink that keeps a diary; the errors are what its steps answer.
 type memory struct {
 	writeErr, publishErr, discardErr error
@@ -71,8 +74,8 @@ func TestFetch(t *testing.T) {
 		source  Source
 		want    Result
 	}{
-		"raw, pinned":           {disk, Source{SHA256: strings.ToUpper(digestOf(disk))}, Result{Info{Raw, int64(len(disk))}, digestOf(disk), int64(len(disk))}},
-		"qcow2, format checked": {small, Source{SHA256: digestOf(small), Format: QCOW2}, Result{Info{QCOW2, 4 << 30}, digestOf(small), int64(len(small))}},
+		"raw, pinned":           {disk, Source{SHA256: strings.ToUpper(digestOf(disk))}, Result{Info{Raw, int64(len(disk))}, digestOf(disk), false, int64(len(disk))}},
+		"qcow2, format checked": {small, Source{SHA256: digestOf(small), Format: QCOW2}, Result{Info{QCOW2, 4 << 30}, digestOf(small), false, int64(len(small))}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.source.URL = serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -80,11 +83,11 @@ func TestFetch(t *testing.T) {
 				_, _ = w.Write(test.content)
 			})
 			sink, last, total := &memory{}, int64(0), int64(0)
-			got, err := (&Opener{}).Fetch(t.Context(), test.source, sink, func(done, all int64) {
-				if done < last {
-					t.Errorf("progress goes back from %d to %d", last, done)
+			got, err := direct.Fetch(t.Context(), &Opener{}, test.source, sink, func(p Progress) {
+				if p.Done < last {
+					t.Errorf("progress goes back from %d to %d", last, p.Done)
 				}
-				last, total = done, all
+				last, total = p.Done, p.Total
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -119,7 +122,7 @@ func TestFetchThatStoresNothing(t *testing.T) {
 				_, _ = w.Write(test.content[:min(len(test.content), 2000)])
 			})
 			sink := &memory{}
-			_, err := (&Opener{}).Fetch(t.Context(), Source{URL: url, SHA256: digestOf(test.content), Format: test.format}, sink, nil)
+			_, err := direct.Fetch(t.Context(), &Opener{}, Source{URL: url, SHA256: digestOf(test.content), Format: test.format}, sink, nil)
 			wantError(t, err, Permanent, test.says)
 			if !strings.Contains(err.Error(), "image source "+url) {
 				t.Errorf("the error does not name the source: %v", err)
@@ -145,7 +148,7 @@ func TestFetchThatFails(t *testing.T) {
 		"not discarded too": {&memory{writeErr: noSpace, discardErr: errors.New("link: EOF")}, []string{"write", "discard"}, Capacity, "pool default is full (what was stored of it could not be removed"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := (&Opener{}).Fetch(t.Context(), pinned(url), test.sink, nil)
+			_, err := direct.Fetch(t.Context(), &Opener{}, pinned(url), test.sink, nil)
 			wantError(t, err, test.kind, test.says)
 			test.sink.wrote(t, test.diary...)
 		})
@@ -156,9 +159,19 @@ func TestFetchThatFails(t *testing.T) {
 func TestWrongDigestIsNeverPublished(t *testing.T) {
 	sink := &memory{}
 	mistyped := strings.Repeat("ab", 32)
-	_, err := (&Opener{}).Fetch(t.Context(), Source{URL: serve(t, whole), SHA256: mistyped}, sink, nil)
+	_, err := direct.Fetch(t.Context(), &Opener{}, Source{URL: serve(t, whole), SHA256: mistyped}, sink, nil)
 	wantError(t, err, Permanent, "expected sha256 "+mistyped+", and what was served has "+digestOf(disk))
 	sink.wrote(t, "write", "discard")
+}
+
+func TestLongURLsLeaveRoomForWhatHappened(t *testing.T) {
+	url := serve(t, whole) + "/" + strings.Repeat("a", 1000) + "/debian.qcow2"
+	mistyped := strings.Repeat("ab", 32)
+	_, err := direct.Fetch(t.Context(), &Opener{}, Source{URL: url, SHA256: mistyped}, &memory{}, nil)
+	var e *Error
+	if !errors.As(err, &e) || len(e.Message) > 300 || !strings.Contains(e.Message, digestOf(disk)) || !strings.Contains(e.Message, "/debian.qcow2: ") {
+		t.Errorf("got %v", err)
+	}
 }
 
 func TestShortBodyIsNeverPublished(t *testing.T) {
@@ -169,7 +182,7 @@ func TestShortBodyIsNeverPublished(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	sink := &memory{hideReadError: true}
-	_, err := (&Opener{}).Fetch(t.Context(), pinned(url), sink, nil)
+	_, err := direct.Fetch(t.Context(), &Opener{}, pinned(url), sink, nil)
 	wantError(t, err, Transient, "after 100000 of 131072 bytes the body ended")
 	sink.wrote(t, "write", "discard")
 }
@@ -183,11 +196,11 @@ func TestManyStalledFetchesLeaveNothing(t *testing.T) {
 		<-r.Context().Done()
 	})
 	var all sync.WaitGroup
-	for range 50 {
+	for range 20 {
 		all.Go(func() {
 			sink := &memory{hideReadError: true}
-			_, err := (&Opener{StallTimeout: time.Second}).Fetch(t.Context(), pinned(url), sink, nil)
-			wantError(t, err, Transient, "the server sent nothing for 1s")
+			_, err := direct.Fetch(t.Context(), &Opener{StallTimeout: 2 * time.Second}, pinned(url), sink, nil)
+			wantError(t, err, Transient, "the server sent nothing for 2s")
 			sink.wrote(t, "write", "discard")
 		})
 	}
@@ -203,8 +216,8 @@ func TestDiscardOutlivesTheFetchsContext(t *testing.T) {
 		<-r.Context().Done()
 	})
 	sink := &contextSink{}
-	_, err := (&Opener{}).Fetch(ctx, pinned(url), sink, func(done, _ int64) {
-		if done == 100_000 {
+	_, err := direct.Fetch(ctx, &Opener{}, pinned(url), sink, func(p Progress) {
+		if p.Done == 100_000 {
 			cancel()
 		}
 	})

@@ -47,11 +47,11 @@ var qcow2Magic = []byte("QFI\xfb")
 
 // foreign are contents that are no disk image that a guest could boot as it is, by how they start.
 var foreign = []struct{ start, what, next string }{
-	{"\x1f\x8b", "compressed with gzip", "publish the image unpacked"},
-	{"\xfd7zXZ\x00", "compressed with xz", "publish the image unpacked"},
-	{"\x28\xb5\x2f\xfd", "compressed with zstd", "publish the image unpacked"},
-	{"BZh", "compressed with bzip2", "publish the image unpacked"},
-	{"PK\x03\x04", "a zip archive", "publish the image unpacked"},
+	{"\x1f\x8b", "packed twice, with gzip", "pack it once"},
+	{"\xfd7zXZ\x00", "packed twice, with xz", "pack it once"},
+	{"\x28\xb5\x2f\xfd", "packed twice, with zstd", "pack it once"},
+	{"BZh", "packed with bzip2", "pack it with xz, gzip or zstd, or publish it unpacked"},
+	{"PK\x03\x04", "a zip archive", "pack it with xz, gzip or zstd, or publish it unpacked"},
 	{"KDMV", "a VMDK image", "convert it with qemu-img convert -O qcow2"},
 	{"# Disk DescriptorFile", "a VMDK descriptor", "convert it with qemu-img convert -O qcow2"},
 	{"vhdxfile", "a VHDX image", "convert it with qemu-img convert -O qcow2"},

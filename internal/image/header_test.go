@@ -78,8 +78,8 @@ func TestInspect(t *testing.T) {
 		"cut off, version 3":                 {qcow2(3)[:103], Info{}, "cut off"},
 		"magic alone":                        {[]byte("QFI\xfb"), Info{}, "cut off"},
 		"short":                              {make([]byte, 511), Info{}, "511 bytes"},
-		"gzip":                               {[]byte("\x1f\x8b\x08"), Info{}, "unpacked"},
-		"xz":                                 {[]byte("\xfd7zXZ\x00"), Info{}, "unpacked"},
+		"gzip":                               {[]byte("\x1f\x8b\x08"), Info{}, "packed twice"},
+		"xz":                                 {[]byte("\xfd7zXZ\x00"), Info{}, "packed twice"},
 		"VMDK":                               {[]byte("KDMV"), Info{}, "qemu-img convert"},
 		"a page that says where the file is": {[]byte("<!DOCTYPE html>"), Info{}, "web page"},
 	} {

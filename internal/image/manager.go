@@ -4,6 +4,8 @@ package image
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -31,8 +33,10 @@ const (
 // Status of a job.
 type Status struct {
 	State State
-	// Done and Total in bytes; 0 where not known yet.
-	Done, Total int64
+	Progress
+	// Rate of the present step in bytes per second, and Remaining time of it at this rate; 0 where not known yet.
+	Rate      int64
+	Remaining time.Duration
 	// Err of the last attempt; Failed only.
 	Err error
 	// RetryAt is the earliest time of the next attempt; Failed only.
@@ -54,18 +58,23 @@ func (s Status) Percent() int {
 }
 
 // Job does the work. It ends soon after ctx does, and leaves no goroutine behind. report may be called at any time while it runs.
-type Job func(ctx context.Context, report func(done, total int64)) error
+type Job func(ctx context.Context, report func(Progress)) error
 
 // Options of a Manager; the zero value of each is its default.
 type Options struct {
-	// PerHost and Total bound how many jobs run at once; 2 and 16.
-	PerHost, Total int
+	// Depot bounds how many jobs run at once in all, and is told when one ended; nil for one of its own.
+	Depot *Depot
+	// PerHost bounds how many jobs run at once for a host; 2.
+	PerHost int
 	// RetryMin and RetryMax bound the wait after a failure, which doubles each time; 2 s and 5 min.
 	RetryMin, RetryMax time.Duration
 	// RetryPermanent is the wait after a Permanent failure; 10 min.
 	RetryPermanent time.Duration
-	// OnChange is called when a job ended, and now and then as it proceeds. It must not block, and may call Ensure. Nil for none.
-	OnChange func(Key)
+	// Abandon is how long a job that nobody wants goes on; 15 s.
+	Abandon time.Duration
+	// OnChange is called when a job starts and ends, and now and then as it proceeds, with who wants it, in order. It must not block, and may
+	// call Ensure. Nil for none.
+	OnChange func(key Key, wanted []string)
 }
 
 const (
@@ -75,26 +84,32 @@ const (
 	rememberEnded = time.Hour
 )
 
-// Manager runs jobs in the background, one for each key. Nobody ever waits for one: whoever needs it asks again, or is woken by OnChange.
+// Manager runs jobs in the background, one for each key. Nobody ever waits for one: whoever wants it asks again, or is woken by OnChange. A job that
+// nobody wants any more is ended.
 type Manager struct {
 	options Options
 	ctx     context.Context
 	cancel  context.CancelFunc
 	running sync.WaitGroup
-	total   chan struct{}
 
 	mu     sync.Mutex
 	closed bool
 	jobs   map[Key]*job
+	wanted map[Key]map[string]bool
 	hosts  map[string]chan struct{}
 }
 
 // job is one key's present or last attempt, guarded by the manager's lock.
 type job struct {
 	status Status
-	ended  time.Time
-	told   time.Time // when progress was last told, and which
-	tenth  int
+	rate   rate
+	cancel context.CancelFunc
+	// abandoned: it was cancelled because nobody wanted it, and ends soon.
+	abandoned bool
+	started   time.Time
+	ended     time.Time
+	told      time.Time // when progress was last told, and which
+	tenth     int
 }
 
 // NewManager makes a manager; Close ends it.
@@ -102,8 +117,11 @@ func NewManager(options Options) *Manager {
 	if options.PerHost <= 0 {
 		options.PerHost = 2
 	}
-	if options.Total <= 0 {
-		options.Total = 16
+	if options.Depot == nil {
+		options.Depot, _ = NewDepot(DepotOptions{}) // without a folder nothing can fail
+	}
+	if options.Abandon <= 0 {
+		options.Abandon = 15 * time.Second
 	}
 	if options.RetryMin <= 0 {
 		options.RetryMin = 2 * time.Second
@@ -115,36 +133,79 @@ func NewManager(options Options) *Manager {
 		options.RetryPermanent = 10 * time.Minute
 	}
 	if options.OnChange == nil {
-		options.OnChange = func(Key) {}
+		options.OnChange = func(Key, []string) {}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Manager{
 		options: options, ctx: ctx, cancel: cancel,
-		total: make(chan struct{}, options.Total), jobs: map[Key]*job{}, hosts: map[string]chan struct{}{},
+		jobs: map[Key]*job{}, wanted: map[Key]map[string]bool{}, hosts: map[string]chan struct{}{},
 	}
 }
 
-// Ensure starts the job where none is known for the key, or where it failed and may be tried again, and returns its status at once. A job
-// that ended well is not started anew: where its result is gone, Forget it first.
-func (m *Manager) Ensure(key Key, work Job) Status {
+// Ensure starts the job where none is known for the key, or where it failed and may be tried again, and returns its status at once. It goes on as
+// long as somebody wants it. A job that ended well is not started anew: where its result is gone, Forget it first.
+func (m *Manager) Ensure(key Key, who string, work Job) Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		return Status{State: Failed, Err: transient(context.Canceled, "the operator is shutting down")}
 	}
+	if m.wanted[key] == nil {
+		m.wanted[key] = map[string]bool{}
+	}
+	m.wanted[key][who] = true
 	attempts := 1
 	if last := m.jobs[key]; last != nil {
+		if last.abandoned { // who wants it is told when it has ended, and asks again
+			return Status{State: Queued, Attempts: last.status.Attempts}
+		}
 		if last.status.State != Failed || time.Now().Before(last.status.RetryAt) {
 			return last.status
 		}
 		attempts += last.status.Attempts
 	}
 	m.prune()
-	j := &job{status: Status{State: Queued, Attempts: attempts}}
+	ctx, cancel := context.WithCancel(m.ctx)
+	j := &job{status: Status{State: Queued, Attempts: attempts}, cancel: cancel}
 	m.jobs[key] = j
 	host := m.host(key.Host)
-	m.running.Go(func() { m.run(key, j, host, work) })
+	m.running.Go(func() {
+		defer cancel()
+		m.run(ctx, key, j, host, work)
+	})
 	return j.status
+}
+
+// Leave says that who wants nothing any more but these, and what it asks for from now on.
+func (m *Manager) Leave(who string, but ...Key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for key, all := range m.wanted {
+		if !all[who] || slices.Contains(but, key) {
+			continue
+		}
+		delete(all, who)
+		if len(all) > 0 {
+			continue
+		}
+		delete(m.wanted, key)
+		if j := m.jobs[key]; j != nil && !j.hasEnded() && !m.closed {
+			m.running.Go(func() { m.abandon(key, j) })
+		}
+	}
+}
+
+// abandon ends a job that nobody wants even after a while.
+func (m *Manager) abandon(key Key, j *job) {
+	if err := pause(m.ctx, m.options.Abandon); err != nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.wanted[key]) == 0 && m.jobs[key] == j && !j.hasEnded() {
+		j.abandoned = true
+		j.cancel()
+	}
 }
 
 // Forget drops what is known of a job that ended; one that is queued or runs goes on.
@@ -165,43 +226,67 @@ func (m *Manager) Close() {
 	m.running.Wait()
 }
 
-func (m *Manager) run(key Key, j *job, host chan struct{}, work Job) {
+func (m *Manager) run(ctx context.Context, key Key, j *job, host chan struct{}, work Job) {
 	// The host's turn first: jobs that queue up for one slow host take nobody else's place.
-	for _, turn := range []chan struct{}{host, m.total} {
+	for _, turn := range []chan struct{}{host, m.options.Depot.turns} {
 		select {
 		case turn <- struct{}{}:
 			defer func() { <-turn }()
-		case <-m.ctx.Done():
+		case <-ctx.Done():
+			m.finish(key, j, ctx.Err())
 			return
 		}
 	}
 	m.mu.Lock()
-	j.status.State = Running
+	j.status.State, j.started = Running, time.Now()
 	m.mu.Unlock()
-
-	err := work(m.ctx, func(done, total int64) { m.progress(key, j, done, total) })
-
-	m.mu.Lock()
-	j.end(err, m.options)
-	closed := m.closed
-	m.mu.Unlock()
-	if !closed {
-		m.options.OnChange(key)
-	}
+	m.tell(key)
+	m.finish(key, j, work(ctx, func(p Progress) { m.progress(key, j, p) }))
 }
 
-func (m *Manager) progress(key Key, j *job, done, total int64) {
+// finish notes how a job ended. One that was abandoned leaves no trace: whoever wants it by now asks again.
+func (m *Manager) finish(key Key, j *job, err error) {
+	m.mu.Lock()
+	if j.abandoned && err != nil {
+		delete(m.jobs, key)
+	} else {
+		j.abandoned = false
+		j.end(err, m.options)
+	}
+	ran := !j.started.IsZero()
+	m.mu.Unlock()
+	if ran {
+		m.options.Depot.observer.JobEnded(key.Host, time.Since(j.started), j.status.Done, err)
+	}
+	m.tell(key)
+}
+
+func (m *Manager) progress(key Key, j *job, p Progress) {
 	now := time.Now()
 	m.mu.Lock()
-	j.status.Done, j.status.Total = done, total
+	if p.Step != j.status.Step {
+		j.tenth = 0
+	}
+	j.rate.update(now, p)
+	j.status.Progress, j.status.Rate, j.status.Remaining = p, int64(j.rate.perSecond), j.rate.remaining(p)
 	tenth := j.status.Percent() / 10
-	tell := tenth > j.tenth && now.Sub(j.told) >= progressInterval && !m.closed
+	tell := tenth > j.tenth && now.Sub(j.told) >= progressInterval
 	if tell {
 		j.told, j.tenth = now, tenth
 	}
 	m.mu.Unlock()
 	if tell {
-		m.options.OnChange(key)
+		m.tell(key)
+	}
+}
+
+// tell wakes who wants the job, unless the manager ends.
+func (m *Manager) tell(key Key) {
+	m.mu.Lock()
+	who, closed := slices.Sorted(maps.Keys(m.wanted[key])), m.closed
+	m.mu.Unlock()
+	if !closed {
+		m.options.OnChange(key, who)
 	}
 }
 

@@ -28,9 +28,16 @@ type bench struct {
 // within runs a test in a bubble of fake time, and ends the manager.
 func within(t *testing.T, options Options, test func(t *testing.T, b *bench)) {
 	t.Helper()
+	withinTurns(t, 0, options, test)
+}
+
+// withinTurns has room for so many jobs at once.
+func withinTurns(t *testing.T, n int, options Options, test func(t *testing.T, b *bench)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{t: t}
-		options.OnChange = func(key Key) {
+		options.Depot = turns(n)
+		options.OnChange = func(key Key, _ []string) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.changes = append(b.changes, key)
@@ -40,6 +47,9 @@ func within(t *testing.T, options Options, test func(t *testing.T, b *bench)) {
 		test(t, b)
 	})
 }
+
+// Ensure wants a job for one who never leaves.
+func (b *bench) Ensure(key Key, work Job) Status { return b.Manager.Ensure(key, "somebody", work) }
 
 func (b *bench) wantChanges(want ...Key) {
 	b.t.Helper()
@@ -61,7 +71,7 @@ func (b *bench) want(got, want Status) {
 
 // until is a job that ends with err when told to, or with its context.
 func (b *bench) until(told <-chan error) Job {
-	return func(ctx context.Context, report func(done, total int64)) error {
+	return func(ctx context.Context, report func(Progress)) error {
 		b.started.Add(1)
 		select {
 		case err := <-told:
@@ -70,6 +80,12 @@ func (b *bench) until(told <-chan error) Job {
 			return ctx.Err()
 		}
 	}
+}
+
+// turns is a depot with room for n jobs at once.
+func turns(n int) *Depot {
+	d, _ := NewDepot(DepotOptions{Turns: n})
+	return d
 }
 
 var key = Key{Host: "a", Image: "debian-12"}
@@ -91,7 +107,7 @@ func TestOneJobAKeyAndNobodyWaits(t *testing.T) {
 		if n := b.started.Load(); n != 1 {
 			t.Errorf("%d jobs ran", n)
 		}
-		b.wantChanges()
+		b.wantChanges(key) // it started
 		told <- nil
 		b.wantChanges(key)
 		b.want(b.Ensure(key, b.until(told)), Status{State: Done, Attempts: 1})
@@ -135,13 +151,13 @@ func TestFailuresAreRetriedWhenTheirTimeCame(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			within(t, Options{RetryMax: 10 * time.Second}, func(t *testing.T, b *bench) {
-				failing := func(context.Context, func(done, total int64)) error {
+				failing := func(context.Context, func(Progress)) error {
 					b.started.Add(1)
 					return test.err
 				}
 				for i, wait := range test.waits {
 					b.Ensure(key, failing)
-					b.wantChanges(key)
+					b.wantChanges(key, key)
 					want := Status{State: Failed, Err: test.err, RetryAt: time.Now().Add(wait), Attempts: i + 1}
 					b.want(b.Ensure(key, failing), want)
 					time.Sleep(wait - time.Nanosecond)
@@ -160,11 +176,11 @@ func TestFailuresAreRetriedWhenTheirTimeCame(t *testing.T) {
 }
 
 func TestConcurrencyIsBounded(t *testing.T) {
-	within(t, Options{PerHost: 2, Total: 3}, func(t *testing.T, b *bench) {
+	withinTurns(t, 3, Options{PerHost: 2}, func(t *testing.T, b *bench) {
 		running := map[string]*atomic.Int32{"a": {}, "b": {}}
 		told := map[string]chan error{"a": make(chan error), "b": make(chan error)}
 		start := func(host string, n int) {
-			b.Ensure(Key{Host: host, Image: fmt.Sprint(n)}, func(ctx context.Context, report func(done, total int64)) error {
+			b.Ensure(Key{Host: host, Image: fmt.Sprint(n)}, func(ctx context.Context, report func(Progress)) error {
 				running[host].Add(1)
 				defer running[host].Add(-1)
 				return b.until(told[host])(ctx, report)
@@ -196,9 +212,9 @@ func TestConcurrencyIsBounded(t *testing.T) {
 
 func TestProgressIsToldInSteps(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, b *bench) {
-		b.Ensure(key, func(_ context.Context, report func(done, total int64)) error {
+		b.Ensure(key, func(_ context.Context, report func(Progress)) error {
 			for done := range int64(1001) {
-				report(done, 1000)
+				report(Progress{StepStoring, done, 1000})
 				time.Sleep(100 * time.Millisecond) // a tenth each 10 s
 			}
 			return nil
@@ -206,25 +222,25 @@ func TestProgressIsToldInSteps(t *testing.T) {
 		time.Sleep(55 * time.Second)
 		synctest.Wait()
 		status := b.Ensure(key, nil)
-		b.want(status, Status{State: Running, Done: 550, Total: 1000, Attempts: 1})
+		b.want(status, Status{State: Running, Progress: Progress{StepStoring, 550, 1000}, Rate: 10, Remaining: 45 * time.Second, Attempts: 1})
 		if status.Percent() != 55 {
 			t.Errorf("%d %%", status.Percent())
 		}
-		b.wantChanges(key, key, key, key, key)
+		b.wantChanges(key, key, key, key, key, key)
 	})
 	within(t, Options{}, func(t *testing.T, b *bench) {
-		b.Ensure(key, func(_ context.Context, report func(done, total int64)) error {
+		b.Ensure(key, func(_ context.Context, report func(Progress)) error {
 			for done := range int64(1001) {
-				report(done, 1000) // all at once: one word on the way, one at the end
+				report(Progress{StepStoring, done, 1000}) // all at once: one word on the way, one at the end
 			}
 			return nil
 		})
-		b.wantChanges(key, key)
+		b.wantChanges(key, key, key)
 	})
 }
 
 func TestPercentOfWhatIsNotKnown(t *testing.T) {
-	for want, status := range map[int]Status{0: {}, 50: {Done: 1 << 62, Total: 1<<63 - 1}, 100: {State: Done}} {
+	for want, status := range map[int]Status{0: {}, 50: {Progress: Progress{Done: 1 << 62, Total: 1<<63 - 1}}, 100: {State: Done}} {
 		if got := status.Percent(); got != want {
 			t.Errorf("%+v is %d %%, want %d", status, got, want)
 		}
@@ -232,12 +248,13 @@ func TestPercentOfWhatIsNotKnown(t *testing.T) {
 }
 
 func TestCloseEndsAllJobsAndStartsNone(t *testing.T) {
-	within(t, Options{PerHost: 1, Total: 1}, func(t *testing.T, b *bench) {
+	withinTurns(t, 1, Options{PerHost: 1}, func(t *testing.T, b *bench) {
 		told := make(chan error)
 		for n := range 6 { // one runs, the others wait for their host or for their turn among all
 			b.Ensure(Key{Host: fmt.Sprint(n % 2), Image: fmt.Sprint(n)}, b.until(told))
 		}
 		synctest.Wait()
+		b.changes = nil
 		b.Close() // the bubble fails if a goroutine is left
 		before := b.started.Load()
 		status := b.Ensure(Key{Host: "c"}, b.until(told))
@@ -254,8 +271,8 @@ func TestOnChangeMayAskAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m *Manager
 		var seen Status
-		m = NewManager(Options{OnChange: func(k Key) { seen = m.Ensure(k, nil) }})
-		m.Ensure(key, func(context.Context, func(done, total int64)) error { return nil })
+		m = NewManager(Options{OnChange: func(k Key, who []string) { seen = m.Ensure(k, who[0], nil) }})
+		m.Ensure(key, "somebody", func(context.Context, func(Progress)) error { return nil })
 		synctest.Wait()
 		m.Close()
 		if seen.State != Done {
@@ -266,7 +283,7 @@ func TestOnChangeMayAskAgain(t *testing.T) {
 
 func TestEndedJobsAreForgottenInTime(t *testing.T) {
 	within(t, Options{}, func(t *testing.T, b *bench) {
-		quick := func(context.Context, func(done, total int64)) error { return nil }
+		quick := func(context.Context, func(Progress)) error { return nil }
 		for n := range 100 {
 			b.Ensure(Key{Image: fmt.Sprint(n)}, quick)
 		}

@@ -7,11 +7,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"io/fs"
-	"net"
-	"net/http"
 	"net/url"
-	"os"
 	"syscall"
 	"time"
 
@@ -28,7 +24,10 @@ const (
 
 // Opener opens sources. The zero value works. It may be used by many goroutines at once.
 type Opener struct {
-	// MaxBytes bounds what a source may declare; 0 means DefaultMaxBytes.
+	// Scope is who may share what this Opener fetches: fetches of one source are one download where their scopes are the same. Two Openers that
+	// differ in anything else that decides what may be fetched have different scopes.
+	Scope string
+	// MaxBytes bounds what a source may declare, and what it may unpack to; 0 means DefaultMaxBytes.
 	MaxBytes int64
 	// StallTimeout bounds the wait for a connection, for an answer, and for each next byte; 0 means DefaultStallTimeout.
 	StallTimeout time.Duration
@@ -39,6 +38,17 @@ type Opener struct {
 	DialControl func(ctx context.Context, network, address string, conn syscall.RawConn) error
 	// TLS is the client's configuration; nil means the system's roots.
 	TLS *tls.Config
+	// Mirrors are servers that are asked in a way of their own, by host, or host:port where the port is not the scheme's; lower case.
+	Mirrors map[string]Mirror
+
+	// openPath opens a file of this machine; nil means openRegular.
+	openPath func(path string) (file, error)
+	// hangs are the files that are not to be tried again; nil for none.
+	hangs *hangs
+	// received is told how many bytes came over the network; nil for nobody.
+	received func(n int)
+	// unpacking is held while something is unpacked, which takes memory; nil for no bound.
+	unpacking chan struct{}
 }
 
 func (o *Opener) maxBytes() int64 {
@@ -55,110 +65,42 @@ func (o *Opener) stallTimeout() time.Duration {
 	return DefaultStallTimeout
 }
 
-// Open starts to read a source. The length is what the source declares, in bytes, and the body gives exactly as many, or an error:
-// Transient where it ends before, stalls or breaks. Reading ends when ctx does. The caller closes the body.
+// Open starts to read a source, as it is served. The length is what the source declares, in bytes, and the body gives exactly as many, or an error:
+// Transient where it ends before, stalls or breaks, and asking for the rest did not help. Reading ends when ctx does. The caller closes the body.
 func (o *Opener) Open(ctx context.Context, source Source) (io.ReadCloser, int64, error) {
+	b, err := o.open(ctx, source)
+	if err != nil {
+		return nil, 0, err
+	}
+	return b, b.length, nil
+}
+
+func (o *Opener) open(ctx context.Context, source Source) (*body, error) {
 	u, err := source.parse()
 	if err != nil {
-		return nil, 0, err
-	}
-	open := o.get
-	if u.Scheme == "file" {
-		open = openFile
-	}
-	body, err := open(ctx, source, u)
-	if err != nil {
-		return nil, 0, err
-	}
-	switch {
-	case body.length < 0:
-		err = permanent("serve it with Content-Length, as plain file servers do", "image source %s: the server does not say how long the image is", source)
-	case body.length == 0:
-		err = permanent("check what the URL serves", "image source %s: is empty", source)
-	case body.length > o.maxBytes():
-		err = permanent("raise maxImageBytes, or use a smaller image", "image source %s: has %d bytes, and maxImageBytes is %d", source, body.length, o.maxBytes())
-	}
-	if err != nil {
-		return nil, 0, errors.Join(err, body.Close())
-	}
-	return body, body.length, nil
-}
-
-func openFile(_ context.Context, source Source, u *url.URL) (*body, error) {
-	// Not blocking, for opening a pipe would.
-	file, err := os.OpenFile(u.Path, os.O_RDONLY|syscall.O_NONBLOCK, 0) //nolint:gosec // file:// comes from the providers file only
-	if err != nil {
-		return nil, fileError(source, err)
-	}
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = permanent("name a file", "image source %s: is not a regular file", source)
-	}
-	if err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return &body{source: source, length: info.Size(), content: file, end: func(error) {}, cause: func() error { return nil }}, nil
-}
-
-func fileError(source Source, err error) error {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return permanent("put it where the operator can read it", "image source %s: %v", source, errors.Unwrap(err))
-	}
-	return transient(err, "image source %s: %v", source, err)
-}
-
-// get asks with GET at once: what HEAD would say decides nothing.
-func (o *Opener) get(ctx context.Context, source Source, u *url.URL) (*body, error) {
-	if err := o.checkHost(u); err != nil {
 		return nil, err
 	}
-	ctx, end := context.WithCancelCause(ctx)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	b := &body{source: source, opener: o, url: u, ctx: ctx, stall: o.stallTimeout()}
+	if u.Scheme == "file" {
+		err = b.openFile()
+	} else {
+		err = b.ask()
+	}
 	if err != nil {
-		end(nil)
-		return nil, permanent("correct the URL", "image source %s: not a URL", source)
+		return nil, err
 	}
-	request.Header.Set("User-Agent", "egress-proxies-operator")
-	response, err := o.client(source).Do(request)
+	switch {
+	case b.length < 0:
+		err = permanent("serve it with Content-Length, as plain file servers do", "image source %s: the server does not say how long the image is", source)
+	case b.length == 0:
+		err = permanent("check what the URL serves", "image source %s: is empty", source)
+	case b.length > o.maxBytes():
+		err = permanent("raise maxImageBytes, or use a smaller image", "image source %s: has %d bytes, and maxImageBytes is %d", source, b.length, o.maxBytes())
+	}
 	if err != nil {
-		end(nil)
-		return nil, requestError(source, err)
+		return nil, errors.Join(err, b.Close())
 	}
-	if response.StatusCode != http.StatusOK {
-		end(nil)
-		return nil, errors.Join(statusError(source, response), response.Body.Close())
-	}
-	return &body{
-		source: source, length: response.ContentLength, content: response.Body, stall: o.stallTimeout(),
-		end: end, cause: func() error { return context.Cause(ctx) },
-	}, nil
-}
-
-// client is made anew for each fetch: no connection stays behind, none is shared, and no proxy of the environment is used.
-func (o *Opener) client(source Source) *http.Client {
-	dialer := &net.Dialer{Timeout: o.stallTimeout(), ControlContext: o.DialControl}
-	return &http.Client{
-		Transport: &http.Transport{
-			DialContext:           dialer.DialContext,
-			TLSClientConfig:       o.TLS,
-			TLSHandshakeTimeout:   o.stallTimeout(),
-			ResponseHeaderTimeout: o.stallTimeout(),
-			DisableKeepAlives:     true,
-			DisableCompression:    true, // the length and the digest are those of the file as served
-		},
-		CheckRedirect: func(request *http.Request, via []*http.Request) error {
-			if len(via) > maxRedirects {
-				return permanent("give the URL that serves the image", "image source %s: more than %d redirects", source, maxRedirects)
-			}
-			if request.URL.Scheme == "file" {
-				return permanent("give a URL that serves the image", "image source %s: redirects into the file system", source)
-			}
-			if err := source.allowed(request.URL); err != nil {
-				return err
-			}
-			return o.checkHost(request.URL)
-		},
-	}
+	return b, nil
 }
 
 func (o *Opener) checkHost(u *url.URL) error {
@@ -169,31 +111,4 @@ func (o *Opener) checkHost(u *url.URL) error {
 		return &Error{Kind: Permanent, Message: "image source " + config.RedactURL(u.String()) + ": " + err.Error(), Err: err}
 	}
 	return nil
-}
-
-// requestError drops net/url's own wrapping, which shows the whole URL.
-func requestError(source Source, err error) error {
-	var ours *Error
-	if errors.As(err, &ours) {
-		return ours
-	}
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
-		err = wrapped.Err
-	}
-	var unknown *tls.CertificateVerificationError
-	if errors.As(err, &unknown) {
-		return &Error{Kind: Permanent, Message: "image source " + source.String() + ": the server's certificate is refused: " + unknown.Err.Error(), Err: err}
-	}
-	return transient(err, "image source %s: %v", source, err)
-}
-
-func statusError(source Source, response *http.Response) error {
-	code := response.StatusCode
-	switch {
-	case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests, code >= 500, code < 400:
-		return transient(nil, "image source %s: the server answers %d %s", source, code, http.StatusText(code))
-	default:
-		return permanent("check the URL", "image source %s: the server answers %d %s", source, code, http.StatusText(code))
-	}
 }

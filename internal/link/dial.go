@@ -6,40 +6,49 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"strings"
+	"syscall"
 
 	"github.com/digitalocean/go-libvirt"
 	"golang.org/x/crypto/ssh"
 )
 
 // Dial opens a link. One deadline, the earlier of ctx's and the dial timeout, holds
-// over TCP, SSH handshake, socket and libvirt's open.
+// over TCP, SSH handshakes, socket and libvirt's open.
 //
-// The error is an *AuthError when host and operator do not accept each other, a
-// *SetupError when the host has to be changed, and else a *DialError.
+// The error is an *AuthError when a host and the operator do not accept each other, a
+// *SetupError when a host has to be changed, a *ThrottledError when an sshd takes no
+// more connections for now, and else a *DialError.
 func Dial(ctx context.Context, t Target) (*Link, error) {
 	t = t.withDefaults()
 	ctx, cancel := context.WithTimeoutCause(ctx, t.DialTimeout,
 		fmt.Errorf("not done within %v: %w", t.DialTimeout, context.DeadlineExceeded))
 	defer cancel()
-
-	config, keys, err := clientConfig(t)
+	if t.Local {
+		return dialLocal(ctx, t)
+	}
+	logins, err := loginsOf(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	var dialer net.Dialer
-	tcp, err := dialer.DialContext(ctx, "tcp", t.Address)
-	if err != nil {
-		return nil, failed(ctx, t, "connecting", err)
+	defer logins.close()
+	tcp, err := t.dialer.DialContext(ctx, "tcp", logins[0].Address)
+	if errors.Is(err, syscall.ECONNRESET) { // a host that has no sshd refuses; this one accepted first
+		return nil, logins[0].throttled("")
 	}
-	// Everything below waits for the peer, and is freed by this.
-	stop := context.AfterFunc(ctx, func() { _ = tcp.Close() })
-	l, err := dialOver(ctx, t, tcp, config, keys)
+	if err != nil {
+		return nil, failed(ctx, t, "connecting"+logins[0].suffix("to"), err)
+	}
+	return bounded(ctx, t, tcp, func() (*Link, error) { return dialOver(ctx, t, tcp, logins) })
+}
+
+// bounded closes conn when ctx ends before open does, or when open fails: everything in open waits for the peer, and is freed by this.
+func bounded(ctx context.Context, t Target, conn net.Conn, open func() (*Link, error)) (*Link, error) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	l, err := open()
 	if err != nil {
 		stop()
-		_ = tcp.Close()
+		_ = conn.Close()
 		return nil, err
 	}
 	if !stop() {
@@ -49,22 +58,59 @@ func Dial(ctx context.Context, t Target) (*Link, error) {
 	return l, nil
 }
 
-func dialOver(ctx context.Context, t Target, tcp net.Conn, config *ssh.ClientConfig, keys *hostKeys) (*Link, error) {
-	conn, channels, requests, err := ssh.NewClientConn(tcp, t.keyAddress(), config)
+func dialOver(ctx context.Context, t Target, tcp net.Conn, logins logins) (*Link, error) {
+	client, err := through(ctx, t, tcp, logins)
 	if err != nil {
-		return nil, handshakeFailed(ctx, t, keys, err)
+		return nil, err
 	}
-	client := ssh.NewClient(conn, channels, requests)
-	raw, err := openSocket(client, t)
+	raw, way, err := openSocket(client, t)
 	if err != nil {
 		return nil, failed(ctx, t, "opening "+t.Socket, err)
 	}
-	l := newLink(t, raw, func() { _ = tcp.Close() })
+	l := newLink(t, raw, func() { _ = tcp.Close() }) // the first connection: it carries all others
+	l.via = way
 	if err := l.open(ctx); err != nil {
 		l.Close()
-		return nil, openFailed(ctx, t, err)
+		t.memory.set(keepUnless(err, way))
+		return nil, openFailed(ctx, t, way, err)
 	}
 	return l, nil
+}
+
+// keepUnless is the way to try first next time: not one that libvirt's answer did not come through.
+func keepUnless(err error, w way) way {
+	var refused libvirt.Error
+	if errors.As(err, &refused) {
+		return w
+	}
+	return way{}
+}
+
+// through logs in on one host after the other, over tcp to the first, and returns the last.
+func through(ctx context.Context, t Target, tcp net.Conn, logins logins) (*ssh.Client, error) {
+	conn := tcp
+	for i, login := range logins {
+		client, err := login.handshake(ctx, t, conn)
+		if err != nil || i == len(logins)-1 {
+			return client, err
+		}
+		next := logins[i+1]
+		conn, err = client.DialContext(ctx, "tcp", next.Address)
+		if err != nil {
+			return nil, jumpFailed(ctx, t, login, next, err)
+		}
+	}
+	return nil, errors.New("no host to dial")
+}
+
+func jumpFailed(ctx context.Context, t Target, jump, next *login, err error) error {
+	var refused *ssh.OpenChannelError
+	if errors.As(err, &refused) && refused.Reason == ssh.Prohibited {
+		return &SetupError{Host: t.Address, Message: fmt.Sprintf(
+			"jump host %s does not forward to %s: set `AllowTcpForwarding yes` (and no `DisableForwarding`; where there is `PermitOpen`, name it) in the jump host's sshd_config, and reload its sshd",
+			jump.Address, next.Address)}
+	}
+	return failed(ctx, t, fmt.Sprintf("connecting from jump host %s to %s", jump.Address, next.Address), err)
 }
 
 // failed makes a *DialError of err, unless it says more already. Where ctx has ended,
@@ -81,36 +127,13 @@ func failed(ctx context.Context, t Target, stage string, err error) error {
 	return &DialError{Host: t.Address, Stage: stage, Err: err}
 }
 
-func handshakeFailed(ctx context.Context, t Target, keys *hostKeys, err error) error {
-	var auth *AuthError
-	var negotiation *ssh.AlgorithmNegotiationError
-	switch {
-	case errors.As(err, &auth):
-		return auth
-	case errors.As(err, &negotiation) && strings.Contains(negotiation.What, "host key") && len(keys.pins) > 0:
-		return keys.mismatch(peerAlgorithms(negotiation, keys))
-	case ctx.Err() == nil && strings.Contains(err.Error(), "unable to authenticate"):
-		return &AuthError{Host: t.Address, Message: fmt.Sprintf(
-			"it refused user %q with key %s: add the public half to that user's authorized_keys, or name the right user and key",
-			t.User, t.Auth.KeyName)}
-	}
-	return failed(ctx, t, "SSH handshake", err)
-}
-
-// peerAlgorithms is whichever of the error's two lists is not what we asked for: the
-// library fills them by role.
-func peerAlgorithms(e *ssh.AlgorithmNegotiationError, keys *hostKeys) []string {
-	ours := keys.algorithms()
-	if len(e.SupportedAlgorithms) > 0 && len(ours) > 0 && e.SupportedAlgorithms[0] == ours[0] {
-		return e.RequestedAlgorithms
-	}
-	return e.SupportedAlgorithms
-}
-
-func openFailed(ctx context.Context, t Target, err error) error {
+func openFailed(ctx context.Context, t Target, w way, err error) error {
 	var alien *notLibvirtError
 	var refused libvirt.Error
 	switch {
+	case errors.As(err, &alien) && w != (way{}):
+		return &SetupError{Host: t.Address, Message: fmt.Sprintf(
+			"what comes from %s on the host is %v: its login scripts must print nothing where nobody is at a terminal", w.name, err)}
 	case errors.As(err, &alien):
 		return &SetupError{Host: t.Address, Message: fmt.Sprintf("what answers on %s is %v", t.Socket, err)}
 	case errors.As(err, &refused) && libvirt.ErrorNumber(refused.Code) == libvirt.ErrAuthFailed,
@@ -121,61 +144,4 @@ func openFailed(ctx context.Context, t Target, err error) error {
 		err = fmt.Errorf("libvirt says: %s (code %d)", refused.Message, refused.Code)
 	}
 	return failed(ctx, t, "opening libvirt", err)
-}
-
-func clientConfig(t Target) (*ssh.ClientConfig, *hostKeys, error) {
-	keys, err := loadHostKeys(t)
-	if err != nil {
-		return nil, nil, err
-	}
-	signer, err := t.Auth.signer()
-	if err != nil {
-		return nil, nil, &AuthError{Host: t.Address, Message: fmt.Sprintf("key %s of user %q cannot be used: %v", t.Auth.KeyName, t.User, err)}
-	}
-	// The library's own order of ciphers begins with AES-GCM, which hardware does fastest.
-	return &ssh.ClientConfig{
-		User:              t.User,
-		Auth:              []ssh.AuthMethod{ssh.PublicKeys(signer)},
-		HostKeyCallback:   keys.callback,
-		HostKeyAlgorithms: keys.algorithms(),
-	}, keys, nil
-}
-
-func (a Auth) signer() (ssh.Signer, error) {
-	if a.Key == nil {
-		return nil, errors.New("no key is configured")
-	}
-	pem, err := a.Key()
-	if err != nil {
-		return nil, err
-	}
-	signer, err := ssh.ParsePrivateKey(pem)
-	var encrypted *ssh.PassphraseMissingError
-	if !errors.As(err, &encrypted) {
-		return signer, err
-	}
-	if a.Passphrase == nil {
-		return nil, errors.New("it is encrypted, and no passphrase is configured")
-	}
-	passphrase, err := a.Passphrase()
-	if err != nil {
-		return nil, fmt.Errorf("reading its passphrase: %w", err)
-	}
-	if signer, err = ssh.ParsePrivateKeyWithPassphrase(pem, passphrase); err != nil {
-		return nil, fmt.Errorf("opening it with the passphrase: %w", err)
-	}
-	return signer, nil
-}
-
-// openSocket tries the ways to libvirt's socket, in turn.
-func openSocket(client *ssh.Client, t Target) (io.ReadWriter, error) {
-	var refusals []error
-	for _, open := range transports {
-		raw, err := open(client, t.Socket)
-		if err == nil {
-			return raw, nil
-		}
-		refusals = append(refusals, err)
-	}
-	return nil, diagnose(client, t, errors.Join(refusals...))
 }

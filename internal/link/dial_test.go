@@ -97,7 +97,7 @@ func TestUserKey(t *testing.T) {
 		"right":                       {auth: Auth{Key: secret(string(plain))}},
 		"encrypted":                   {auth: Auth{Key: secret(encrypted), Passphrase: secret("open sesame")}},
 		"encrypted, no passphrase":    {auth: Auth{Key: secret(encrypted)}, want: "no passphrase is configured"},
-		"encrypted, wrong passphrase": {auth: Auth{Key: secret(encrypted), Passphrase: secret("sesame")}, want: "with the passphrase"},
+		"encrypted, wrong passphrase": {auth: Auth{Key: secret(encrypted), Passphrase: secret("sesame")}, want: "is the wrong passphrase"},
 		"another's":                   {auth: Auth{Key: secret(string(stranger))}, want: `refused user "root" with key /keys/id`},
 		"another user's":              {auth: Auth{Key: secret(string(plain))}, user: "egress", want: `refused user "egress"`},
 		"unreadable":                  {auth: Auth{Key: missing}, want: "no such file"},
@@ -152,13 +152,18 @@ func TestSocketRefused(t *testing.T) {
 		setup bool
 		want  string
 	}{
-		"sshd may not forward":     {host: "fine\n" + DefaultSocket + "\n", setup: true, want: "AllowStreamLocalForwarding yes"},
-		"no permission":            {host: "denied\n" + DefaultSocket + "\n", setup: true, want: `user "root" may not use`},
-		"not a socket":             {host: "nosocket\n", setup: true, want: "is not a socket"},
-		"modular daemons":          {host: "missing\n/var/run/libvirt/virtqemud-sock\n", setup: true, want: "but /var/run/libvirt/virtqemud-sock"},
-		"the daemon is down":       {host: "missing\n", want: "is libvirtd running there?"},
+		"sshd may not forward":     {host: "state fine\nsocket " + DefaultSocket + "\n", setup: true, want: "AllowStreamLocalForwarding yes"},
+		"what was tried":           {host: "state fine\nfails nc -q 0: nc: invalid option -- 'U'\n", setup: true, want: "tried there: nc -q 0: nc: invalid option"},
+		"no permission":            {host: "state denied\ngroup kvm-admins\n", setup: true, want: "usermod -aG kvm-admins root"},
+		"no permission, no stat":   {host: "state denied\ngroup\n", setup: true, want: "add the user to the socket's group (libvirt"},
+		"for root alone":           {host: "state denied\ngroup root\n", setup: true, want: "unix_sock_group"},
+		"not a socket":             {host: "state nosocket\n", setup: true, want: "is not a socket"},
+		"modular daemons":          {host: "state missing\nsocket " + modularSocket + "\n", setup: true, want: "but /var/run/libvirt/virtqemud-sock"},
+		"the daemon is down":       {host: "state missing\n", want: "is libvirtd running there?"},
+		"the daemon was killed":    {host: "state idle\n", want: "nothing listens on " + DefaultSocket},
 		"the host does not say":    {want: "AllowStreamLocalForwarding yes"},
 		"the host says other than": {host: "This account is not available.\n", want: "AllowStreamLocalForwarding yes"},
+		"login scripts print":      {host: "Welcome!\nstate idle\n", want: "nothing listens on"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := startHost(t, &linktest.Peer{}, func(s *linktest.Server) {

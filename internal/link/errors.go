@@ -41,10 +41,20 @@ type SetupError struct {
 
 func (e *SetupError) Error() string { return fmt.Sprintf("host %s: %s", e.Host, e.Message) }
 
+// ThrottledError says that a host is there, and that its sshd takes no more connections
+// for now. It is no sign that the host is down; dialing at a slower pace helps.
+type ThrottledError struct {
+	Host    string
+	Message string
+}
+
+func (e *ThrottledError) Error() string { return fmt.Sprintf("host %s: %s", e.Host, e.Message) }
+
 // DialError says that a host could not be reached, for a reason that may pass.
 type DialError struct {
 	Host string
-	// Stage is what was going on: "connecting", "SSH handshake", "opening SOCKET", "opening libvirt".
+	// Stage is what was going on: "connecting", "SSH handshake", "opening SOCKET", "opening libvirt",
+	// with the jump host where it is one's.
 	Stage string
 	Err   error
 }

@@ -122,8 +122,7 @@ func (g *guard) readFrame(r *bufio.Reader) error {
 	if _, err := io.ReadFull(r, frame[headerLen:]); err != nil {
 		return err
 	}
-	to(frame)
-	return nil
+	return to(frame)
 }
 
 // readHeader looks at the length before it waits for the rest: a peer that is not
@@ -146,9 +145,12 @@ func readHeader(r *bufio.Reader) (header, error) {
 	return h, h.check()
 }
 
+// receiver takes a frame; its error is the peer's fault, and ends the connection.
+type receiver func(frame []byte) error
+
 // route says who gets a frame; nobody is nil. An error is the peer's fault, and ends
 // the connection.
-func (g *guard) route(h header) (func(frame []byte), error) {
+func (g *guard) route(h header) (receiver, error) {
 	switch {
 	case h.program == programKeepalive:
 		if h.version == protocolVersion && h.procedure == procPing {
@@ -163,7 +165,7 @@ func (g *guard) route(h header) (func(frame []byte), error) {
 	return nil, nil
 }
 
-func (g *guard) routeReply(h header) (func([]byte), error) {
+func (g *guard) routeReply(h header) (receiver, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c, ok := g.calls[h.serial]
@@ -184,7 +186,7 @@ func (g *guard) routeReply(h header) (func([]byte), error) {
 }
 
 // routeStream takes the daemon's last word on a stream; data towards us is never asked for.
-func (g *guard) routeStream(h header) func([]byte) {
+func (g *guard) routeStream(h header) receiver {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s, ok := g.streams[h.serial]
@@ -195,11 +197,17 @@ func (g *guard) routeStream(h header) func([]byte) {
 	return s.answer
 }
 
-func (g *guard) deliver(frame []byte) {
+func (g *guard) deliver(frame []byte) error {
+	if h := parseHeader(frame); h.program == programRemote {
+		if err := checkAnswer(h, frame[headerLen:]); err != nil {
+			return err
+		}
+	}
 	select {
 	case g.toLibrary <- frame:
 	case <-g.dead:
 	}
+	return nil
 }
 
 // expect notes a call as sent. It comes before the sending, for the answer may be

@@ -16,32 +16,49 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 )
 
-// hostKeys checks one target's host key against known_hosts.
+// hostKeys checks one hop's host key against known_hosts.
 type hostKeys struct {
-	target Target
-	check  ssh.HostKeyCallback
-	pins   []knownhosts.KnownKey // what known_hosts says of the target, authorities included
-	lines  [][]byte              // of known_hosts
+	hop   *login
+	check ssh.HostKeyCallback
+	pins  []knownhosts.KnownKey // what known_hosts says of the hop, authorities included
+	lines [][]byte              // of known_hosts
 }
 
-func loadHostKeys(t Target) (*hostKeys, error) {
-	refuse := func(err error) error {
-		return &AuthError{Host: t.Address, Message: fmt.Sprintf("known_hosts cannot be used: %v", err)}
-	}
-	text, err := os.ReadFile(t.KnownHosts)
+func loadHostKeys(l *login) (*hostKeys, error) {
+	refuse := func(err error) error { return l.refuse("known_hosts cannot be used: %v", err) }
+	text, err := os.ReadFile(l.KnownHosts)
 	if err != nil {
 		return nil, refuse(err)
 	}
-	check, err := knownhosts.New(t.KnownHosts)
+	check, err := knownhosts.New(l.KnownHosts)
 	if err != nil {
 		return nil, refuse(err)
 	}
-	k := &hostKeys{target: t, check: check, lines: bytes.Split(text, []byte("\n"))}
+	k := &hostKeys{hop: l, check: check, lines: bytes.Split(text, []byte("\n"))}
+	if err := k.readRevocations(); err != nil {
+		return nil, refuse(err)
+	}
 	k.pins, err = k.lookup()
 	if err != nil {
 		return nil, refuse(err)
 	}
 	return k, nil
+}
+
+// readRevocations refuses a file with a @revoked line that cannot be read: the library passes over such lines, and would accept the key
+// that was meant.
+func (k *hostKeys) readRevocations() error {
+	for i, line := range k.lines {
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] != '@' {
+			continue
+		}
+		if marker, _, _, _, _, err := ssh.ParseKnownHosts(line); err != nil || marker != "revoked" && marker != "cert-authority" {
+			return fmt.Errorf("%s line %d begins with @ and is neither a whole @revoked nor a whole @cert-authority line: mend it, or remove it",
+				k.hop.KnownHosts, i+1)
+		}
+	}
+	return nil
 }
 
 // lookup asks for a key that nobody has: the refusal lists the keys that are expected.
@@ -51,7 +68,7 @@ func (k *hostKeys) lookup() ([]knownhosts.KnownKey, error) {
 		return nil, err
 	}
 	var refused *knownhosts.KeyError
-	err = k.check(k.target.keyAddress(), &net.TCPAddr{}, nobodys)
+	err = k.check(k.hop.keyAddress(), &net.TCPAddr{}, nobodys)
 	if !errors.As(err, &refused) {
 		return nil, err
 	}
@@ -96,10 +113,15 @@ func (k *hostKeys) isAuthority(pin knownhosts.KnownKey) bool {
 // callback refuses with an *AuthError that says what was looked for, and what to do.
 func (k *hostKeys) callback(address string, remote net.Addr, key ssh.PublicKey) error {
 	err := k.check(address, remote, key)
+	if err == nil && !isCertificate(key) && !slices.ContainsFunc(k.pins, func(p knownhosts.KnownKey) bool {
+		return !k.isAuthority(p) && bytes.Equal(p.Key.Marshal(), key.Marshal())
+	}) {
+		err = errors.New("it is the key of an authority, which signs hosts' keys and is none itself")
+	}
 	if err == nil {
 		return nil
 	}
-	return &AuthError{Host: k.target.Address, Message: k.explain(err, key)}
+	return k.hop.refuse("%s", k.explain(err, key))
 }
 
 func (k *hostKeys) explain(err error, key ssh.PublicKey) string {
@@ -112,22 +134,30 @@ func (k *hostKeys) explain(err error, key ssh.PublicKey) string {
 			offered, revoked.Revoked.Filename, revoked.Revoked.Line)
 	case errors.As(err, &refused) && len(refused.Want) == 0:
 		return fmt.Sprintf("its host key is not known: %s has no entry %q. It offers %s; compare that with the host's own, then add the line that `%s` prints%s",
-			k.target.KnownHosts, k.entry(), offered, k.scan(), k.aliasHint())
+			k.hop.KnownHosts, k.entry(), offered, k.scan(), k.aliasHint())
 	case errors.As(err, &refused):
 		return fmt.Sprintf("its host key %s is not the one that known_hosts pins for %q (%s): somebody may be in between; if the host was given a new key, replace that line",
 			offered, k.entry(), k.describePins())
+	case isCertificate(key) && strings.HasSuffix(err.Error(), "revoked"):
+		return fmt.Sprintf("its host certificate %s is revoked: its key, or its authority's, is on a @revoked line of %s: give the host a new one",
+			offered, k.hop.KnownHosts)
 	}
-	return fmt.Sprintf("its host key %s is refused for entry %q of %s: %v", offered, k.entry(), k.target.KnownHosts, err)
+	return fmt.Sprintf("its host key %s is refused for entry %q of %s: %v", offered, k.entry(), k.hop.KnownHosts, err)
+}
+
+func isCertificate(key ssh.PublicKey) bool {
+	_, ok := key.(*ssh.Certificate)
+	return ok
 }
 
 // mismatch explains a server that has no key of any pinned type.
 func (k *hostKeys) mismatch(offered []string) error {
-	return &AuthError{Host: k.target.Address, Message: fmt.Sprintf(
+	return k.hop.refuse(
 		"it has no host key of the types that known_hosts pins for %q (%s); it offers %s: pin one of those, after comparing it with the host's own",
-		k.entry(), k.describePins(), strings.Join(offered, ", "))}
+		k.entry(), k.describePins(), strings.Join(offered, ", "))
 }
 
-func (k *hostKeys) entry() string { return knownhosts.Normalize(k.target.keyAddress()) }
+func (k *hostKeys) entry() string { return knownhosts.Normalize(k.hop.keyAddress()) }
 
 func (k *hostKeys) describePins() string {
 	var pins []string
@@ -142,9 +172,9 @@ func (k *hostKeys) describePins() string {
 }
 
 func (k *hostKeys) scan() string {
-	host, port, err := net.SplitHostPort(k.target.Address)
+	host, port, err := net.SplitHostPort(k.hop.Address)
 	if err != nil {
-		return "ssh-keyscan " + k.target.Address
+		return "ssh-keyscan " + k.hop.Address
 	}
 	if port == "22" {
 		return "ssh-keyscan " + host
@@ -153,7 +183,7 @@ func (k *hostKeys) scan() string {
 }
 
 func (k *hostKeys) aliasHint() string {
-	if k.target.HostKeyAlias == "" {
+	if k.hop.HostKeyAlias == "" {
 		return ""
 	}
 	return fmt.Sprintf(", with its first word replaced by %s", k.entry())

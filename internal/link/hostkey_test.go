@@ -57,6 +57,7 @@ func TestHostKeyTypes(t *testing.T) {
 		{name: "a hashed entry with another key", host: both, lines: []string{line(hashed(both), other.PublicKey())}, want: bracketed(both)},
 		{name: "a key of a type that it does not have is pinned", host: onlyRSA, lines: []string{line(bracketed(onlyRSA), ed.PublicKey())}, want: "it offers rsa-sha2"},
 		{name: "only another host is pinned", host: both, lines: []string{line("elsewhere", ed.PublicKey())}, want: fmt.Sprintf("no entry %q", bracketed(both))},
+		{name: "its key is pinned as an authority's", host: both, lines: []string{"@cert-authority " + line(bracketed(both), ed.PublicKey()), line(bracketed(both), other.PublicKey())}, want: "the key of an authority"},
 		{name: "it is pinned without its port", host: both, lines: []string{line("127.0.0.1", ed.PublicKey())}, want: "ssh-keyscan -p"},
 	} {
 		verb := "verifies"
@@ -74,6 +75,19 @@ func TestHostKeyTypes(t *testing.T) {
 			expectAuth(t, err, c.want)
 		})
 	}
+}
+
+func keyText(s ssh.Signer) string {
+	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(s.PublicKey())))
+}
+
+func port(t *testing.T, h *host) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(h.server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
 }
 
 func expectAuth(t *testing.T, err error, want string) {
@@ -118,6 +132,29 @@ func TestRevokedHostKey(t *testing.T) {
 	})
 }
 
+// TestUnreadableRevocation: the library passes over a line that it cannot read, and would take the key that was revoked.
+func TestUnreadableRevocation(t *testing.T) {
+	h := startHost(t, &linktest.Peer{}, nil)
+	key := strings.TrimSpace(string(ssh.MarshalAuthorizedKey(h.server.HostKeys[0].PublicKey())))
+	pin := knownhosts.Normalize(h.server.Addr) + " " + key
+	for name, bad := range map[string]string{
+		"cut short":            "@revoked * " + key[:len(key)-9],
+		"without a pattern":    "@revoked " + key,
+		"of an unknown marker": "@Revoked * " + key,
+		"behind spaces":        "   @revoked * ssh-ed25519",
+	} {
+		t.Run("L2: a @revoked line that cannot be read is not passed over: "+name, func(t *testing.T) {
+			target := h.target
+			target.KnownHosts = linktest.KnownHosts(t, pin, bad)
+			l, err := Dial(t.Context(), target)
+			if err == nil {
+				l.Close()
+			}
+			expectAuth(t, err, "line 2")
+		})
+	}
+}
+
 func TestHostCertificate(t *testing.T) {
 	authority, _ := linktest.Ed25519Key(t)
 	key, _ := linktest.Ed25519Key(t)
@@ -139,6 +176,14 @@ func TestHostCertificate(t *testing.T) {
 		line string
 		want string
 	}{
+		"by an authority for all hosts of a pattern": {line: "@cert-authority [127.0.0.*]:" + port(t, h) + " " + keyText(authority)},
+		"by an authority for other hosts":            {line: "@cert-authority *.example.org " + keyText(authority), want: "is refused for entry"},
+		"L2: whose authority is revoked": {
+			line: "@cert-authority " + line(pattern, authority.PublicKey()) + "\n@revoked * " + keyText(authority), want: "is revoked",
+		},
+		"L2: whose own key is revoked": {
+			line: "@cert-authority " + line(pattern, authority.PublicKey()) + "\n@revoked * " + keyText(key), want: "is revoked",
+		},
 		"by the pinned authority": {line: "@cert-authority " + line(pattern, authority.PublicKey())},
 		"by another":              {line: "@cert-authority " + line(pattern, stranger.PublicKey()), want: "no authorities"},
 	} {

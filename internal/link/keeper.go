@@ -11,9 +11,16 @@ import (
 	"time"
 )
 
+// pace is how the pauses between dials grow.
+type pace struct{ first, max time.Duration }
+
+var (
+	outagePace = pace{500 * time.Millisecond, 30 * time.Second}
+	// throttlePace is for a host that is up: asking it often is what it minds.
+	throttlePace = pace{2 * time.Second, time.Minute}
+)
+
 const (
-	firstBackoff = 500 * time.Millisecond
-	maxBackoff   = 30 * time.Second
 	// authMemory is how long a refused key is not tried again.
 	authMemory = 30 * time.Second
 	// healthyLife is how long a link must have lived for its death to be no sign of trouble.
@@ -23,7 +30,9 @@ const (
 )
 
 // Keeper keeps one link to one host for all who need it, and dials anew when it dies:
-// one dial at a time, with growing pauses while the host does not answer.
+// one dial at a time, dedicated links included, with growing pauses while the host does
+// not answer. A host whose sshd throttles is asked at a pace of its own, and keeps the
+// link that it has.
 type Keeper struct {
 	target Target
 	dial   func(context.Context, Target) (*Link, error)
@@ -32,12 +41,14 @@ type Keeper struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	workers sync.WaitGroup
+	turn    chan struct{} // holds one while a dial is under way
 
 	mu        sync.Mutex
 	link      *Link
 	born      time.Time     // of link
 	dialing   chan struct{} // closed when the dial under way ends; nil when there is none
 	failures  int           // dials that failed and links that died young, in a row
+	throttled int           // dials that sshd turned away, in a row
 	notBefore time.Time     // of the next dial
 	lastErr   error         // why notBefore is set
 	dialErr   error         // of the last dial
@@ -46,7 +57,8 @@ type Keeper struct {
 // NewKeeper does not dial; the first Get does.
 func NewKeeper(t Target) *Keeper {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Keeper{target: t, dial: Dial, random: rand.Float64, ctx: ctx, cancel: cancel}
+	t.memory = &memory{}
+	return &Keeper{target: t, dial: Dial, random: rand.Float64, ctx: ctx, cancel: cancel, turn: make(chan struct{}, 1)}
 }
 
 // Get returns the living link, dialing it where there is none. While the pause after a
@@ -106,7 +118,7 @@ func (k *Keeper) look() (*Link, <-chan struct{}, error) {
 }
 
 func (k *Keeper) redial(done chan struct{}) {
-	l, err := k.dial(k.ctx, k.target)
+	l, err := k.takeTurn(k.ctx)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer close(done)
@@ -118,7 +130,30 @@ func (k *Keeper) redial(done chan struct{}) {
 		l.Close()
 	default:
 		k.link, k.born = l, time.Now()
+		k.throttled = 0
 	}
+}
+
+// waitedError says that a dial did not begin: another failed meanwhile, and the pause after it holds for all.
+type waitedError struct{ error }
+
+func (e waitedError) Unwrap() error { return e.error }
+
+// takeTurn dials when no other dial is under way.
+func (k *Keeper) takeTurn(ctx context.Context) (*Link, error) {
+	select {
+	case k.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, waitedError{fmt.Errorf("waiting to dial %s: %w", k.target.Address, context.Cause(ctx))}
+	}
+	defer func() { <-k.turn }()
+	k.mu.Lock()
+	err := k.refusal()
+	k.mu.Unlock()
+	if err != nil {
+		return nil, waitedError{err}
+	}
+	return k.dial(ctx, k.target)
 }
 
 // refusal is why no dial may start now.
@@ -143,18 +178,25 @@ func (k *Keeper) bury() {
 		return
 	}
 	if k.failures++; k.failures > 1 {
-		k.pause(err, backoff(k.failures-1, k.random()))
+		k.pause(err, outagePace.backoff(k.failures-1, k.random()))
 	}
 }
 
 func (k *Keeper) failed(err error) {
+	var waited waitedError
 	var auth *AuthError
-	if errors.As(err, &auth) {
+	var throttled *ThrottledError
+	switch {
+	case errors.As(err, &waited): // the pause is there already
+	case errors.As(err, &auth):
 		k.pause(err, authMemory)
-		return
+	case errors.As(err, &throttled):
+		k.throttled++
+		k.pause(err, throttlePace.backoff(k.throttled, k.random()))
+	default:
+		k.failures++
+		k.pause(err, outagePace.backoff(k.failures, k.random()))
 	}
-	k.failures++
-	k.pause(err, backoff(k.failures, k.random()))
 }
 
 func (k *Keeper) pause(err error, d time.Duration) {
@@ -163,10 +205,10 @@ func (k *Keeper) pause(err error, d time.Duration) {
 
 // backoff doubles with each failure, from the first on, and is spread over its upper
 // half by random, which is in [0, 1).
-func backoff(failures int, random float64) time.Duration {
-	d := maxBackoff
+func (p pace) backoff(failures int, random float64) time.Duration {
+	d := p.max
 	if shift := failures - 1; shift < 10 {
-		d = min(d, firstBackoff<<shift)
+		d = min(d, p.first<<shift)
 	}
 	return d/2 + time.Duration(random*float64(d/2))
 }
@@ -188,7 +230,7 @@ func (k *Keeper) Dedicated(ctx context.Context) (*Link, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(k.ctx, cancel)()
-	l, err := k.dial(ctx, k.target)
+	l, err := k.takeTurn(ctx)
 	if err != nil {
 		k.remember(err)
 		return nil, err
@@ -203,11 +245,12 @@ func (k *Keeper) Dedicated(ctx context.Context) (*Link, error) {
 	return l, nil
 }
 
-// remember keeps a refused key from being tried again at once. Other failures of a
-// dedicated dial say nothing about the shared link.
+// remember keeps a refused key, and an sshd that throttles, from being tried again at
+// once. Other failures of a dedicated dial say nothing about the shared link.
 func (k *Keeper) remember(err error) {
 	var auth *AuthError
-	if errors.As(err, &auth) {
+	var throttled *ThrottledError
+	if errors.As(err, &auth) || errors.As(err, &throttled) {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.failed(err)

@@ -53,7 +53,7 @@ func (f *fakeHost) end() error {
 }
 
 func keeperOf(t *testing.T, f *fakeHost) *Keeper {
-	k := NewKeeper(Target{Address: "kvm1:22"})
+	k := NewKeeper(Target{Hop: Hop{Address: "kvm1:22"}})
 	k.random = func() float64 { return 0.999 }
 	k.dial = func(ctx context.Context, _ Target) (*Link, error) {
 		select {
@@ -135,11 +135,11 @@ func TestKeeperBacksOff(t *testing.T) {
 			t.Errorf("%d dials in ten minutes", n)
 		}
 		last := f.dials[len(f.dials)-1].Sub(f.dials[len(f.dials)-2])
-		if last > maxBackoff+100*time.Millisecond || last < maxBackoff/2 {
+		if last > outagePace.max+100*time.Millisecond || last < outagePace.max/2 {
 			t.Errorf("the pauses grew to %v", last)
 		}
 		f.set(nil, 0)
-		time.Sleep(maxBackoff)
+		time.Sleep(outagePace.max)
 		mustGet(t, k)
 		if f.most != 1 {
 			t.Errorf("%d dials at once", f.most)
@@ -148,9 +148,9 @@ func TestKeeperBacksOff(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
-	for failures, want := range map[int]time.Duration{1: firstBackoff, 2: 2 * firstBackoff, 5: 8 * time.Second, 7: maxBackoff, 1 << 40: maxBackoff} {
+	for failures, want := range map[int]time.Duration{1: outagePace.first, 2: 2 * outagePace.first, 5: 8 * time.Second, 7: outagePace.max, 1 << 40: outagePace.max} {
 		for _, random := range []float64{0, 0.5, 0.999} {
-			if got := backoff(failures, random); got < want/2 || got > want {
+			if got := outagePace.backoff(failures, random); got < want/2 || got > want {
 				t.Errorf("%d failures, random %v: %v", failures, random, got)
 			}
 		}
@@ -200,7 +200,7 @@ func TestKeeperReplacesDeadLink(t *testing.T) {
 		if _, err := k.Get(t.Context()); !errors.As(err, &dead) {
 			t.Errorf("a host whose links die young gets no pause: %v", err)
 		}
-		time.Sleep(maxBackoff)
+		time.Sleep(outagePace.max)
 		third := mustGet(t, k)
 		time.Sleep(healthyLife)
 		third.Close()
@@ -246,5 +246,88 @@ func TestKeeperClose(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		}
+	})
+}
+
+func TestKeeperDialsOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeHost{takes: time.Second}
+		k := keeperOf(t, f)
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				if _, err := k.Dedicated(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+			wg.Go(func() { mustGet(t, k) })
+		}
+		wg.Wait()
+		if f.most != 1 || f.count() != 11 {
+			t.Errorf("%d dials, up to %d at once", f.count(), f.most)
+		}
+	})
+}
+
+// TestKeeperWaitersShareAFailure: who waited for a dial that failed does not dial into the pause after it.
+func TestKeeperWaitersShareAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeHost{err: errThrottled, takes: time.Second}
+		k := keeperOf(t, f)
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				_, err := k.Dedicated(t.Context())
+				expectThrottled(t, err, "sshd")
+			})
+		}
+		wg.Wait()
+		if f.count() != 1 {
+			t.Errorf("%d dials", f.count())
+		}
+	})
+}
+
+var errThrottled = &ThrottledError{Host: "kvm1:22", Message: "its sshd closed the connection"}
+
+func TestKeeperOfAThrottledHost(t *testing.T) {
+	t.Run("it is asked at a pace of its own, with jitter", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fakeHost{err: errThrottled}
+			k := keeperOf(t, f)
+			for start := time.Now(); time.Since(start) < 10*time.Minute; time.Sleep(50 * time.Millisecond) {
+				_, err := k.Get(t.Context())
+				expectThrottled(t, err, "sshd")
+			}
+			first, last := f.dials[1].Sub(f.dials[0]), f.dials[len(f.dials)-1].Sub(f.dials[len(f.dials)-2])
+			if f.count() > 16 || first < throttlePace.first/2 || last < throttlePace.max/2 || last > throttlePace.max+time.Second {
+				t.Errorf("%d dials in ten minutes, the first pause %v, the last %v", f.count(), first, last)
+			}
+			f.set(nil, 0)
+			time.Sleep(throttlePace.max)
+			mustGet(t, k)
+			if k.failures != 0 || k.throttled != 0 {
+				t.Errorf("it counts %d failures and %d refusals of a host that is up", k.failures, k.throttled)
+			}
+		})
+	})
+	t.Run("the link that it has lives on", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := &fakeHost{}
+			k := keeperOf(t, f)
+			l := mustGet(t, k)
+			f.set(errThrottled, 0)
+			_, err := k.Dedicated(t.Context())
+			expectThrottled(t, err, "sshd")
+			_, err = k.Dedicated(t.Context()) // in the pause
+			expectThrottled(t, err, "next attempt in")
+			if f.count() != 2 {
+				t.Errorf("%d dials", f.count())
+			}
+			if mustGet(t, k) != l {
+				t.Error("the shared link was given up")
+			}
+			mustWork(t, l)
+		})
 	})
 }

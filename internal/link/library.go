@@ -76,6 +76,9 @@ func (c *libraryConn) admit(h header) error {
 	if name, ok := streamProcedures[h.procedure]; ok && h.program == programRemote {
 		return fmt.Errorf("%s is a stream, and not for Do: use Link.Upload", name)
 	}
+	if _, ok := answerTypes[h.procedure]; !ok || h.program != programRemote {
+		return fmt.Errorf("the answers to procedure %d of program %#x cannot be checked: add it to answerTypes", h.procedure, h.program)
+	}
 	return c.g.expect(h.serial, call{program: h.program, procedure: h.procedure})
 }
 

@@ -23,6 +23,7 @@ const MaxInFlight = 4
 // many goroutines at once.
 type Link struct {
 	host        string
+	via         way
 	callTimeout time.Duration
 
 	guard   *guard
@@ -67,6 +68,10 @@ func (l *Link) open(ctx context.Context) error {
 
 // Host is the address that the link was dialed at.
 func (l *Link) Host() string { return l.host }
+
+// Via is how the host's socket is reached over SSH: "socket forwarding", or by the
+// command that it names.
+func (l *Link) Via() string { return l.via.String() }
 
 // Done is closed when the link is dead.
 func (l *Link) Done() <-chan struct{} { return l.guard.dead }

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,7 +63,7 @@ func TestSilence(t *testing.T) {
 			}
 		})
 	})
-	t.Run("the daemon's pings are answered", func(t *testing.T) {
+	t.Run("M20: the daemon's own pings are answered", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHold(procClose)
 			peer := &linktest.Peer{OnCall: h.onCall}
@@ -262,11 +264,13 @@ func TestFrozenHost(t *testing.T) {
 	target.Address, target.HostKeyAlias = relay.Addr, "kvm"
 	target.KnownHosts = aliasFor(t, h, "kvm")
 	l := mustDial(t, target)
+	target.dialer.Control = smallSendBuffer // or all that the SSH window lets out has room in the kernel, and no writer is stuck
 	bulk := mustDial(t, target)
 
 	ended := make(chan error, 10)
+	source := &counting{}
 	go func() {
-		ended <- bulk.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, endless{}, 1<<40)
+		ended <- bulk.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, source, 1<<40)
 	}()
 	for range 3 {
 		go func() { ended <- stall(t.Context(), l) }()
@@ -286,15 +290,24 @@ func TestFrozenHost(t *testing.T) {
 	cancel()
 	mustEnd(t, single, 100*time.Millisecond)
 
-	l.Close()
-	bulk.Close()
+	source.mustStop(t) // the buffers are full, and the writer is stuck
 	deadline := time.Now().Add(time.Second)
+	go l.Close()
+	go bulk.Close() // beside the test, for it may block
 	for range 4 {
 		var dead *DeadError
 		if err := mustEnd(t, ended, time.Until(deadline)); !errors.As(err, &dead) {
 			t.Errorf("got %v", err)
 		}
 	}
+}
+
+func smallSendBuffer(_, _ string, c syscall.RawConn) error {
+	var err error
+	if failed := c.Control(func(fd uintptr) { err = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF, 16<<10) }); failed != nil {
+		return failed
+	}
+	return err
 }
 
 // M6 in small; the row itself is shown on the real host.
@@ -332,6 +345,31 @@ func mustEnd(t *testing.T, ended <-chan error, within time.Duration) error {
 	case <-time.After(within):
 		t.Fatalf("nothing ended within %v", within)
 		return nil
+	}
+}
+
+// counting is endless, and knows how often it was read.
+type counting struct {
+	endless
+	reads atomic.Int64
+}
+
+func (c *counting) Read(p []byte) (int, error) {
+	c.reads.Add(1)
+	return c.endless.Read(p)
+}
+
+func (c *counting) mustStop(t *testing.T) {
+	t.Helper()
+	last, since, deadline := int64(-1), time.Now(), time.Now().Add(20*time.Second)
+	for time.Since(since) < 50*time.Millisecond {
+		if now := c.reads.Load(); now != last {
+			last, since = now, time.Now()
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it is read on and on")
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -18,7 +19,12 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/link/linktest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(netcat) != "" {
+		os.Exit(actAsNetcat(os.Args))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // host is an SSH server with a scripted libvirt behind it, and how to reach it.
 type host struct {
@@ -38,12 +44,12 @@ func startHost(t *testing.T, peer *linktest.Peer, prepare func(*linktest.Server)
 		prepare(s)
 	}
 	s.Start(t)
-	return &host{server: s, peer: peer, target: Target{
+	return &host{server: s, peer: peer, target: Target{Hop: Hop{
 		Address:    s.Addr,
 		User:       "root",
 		KnownHosts: linktest.KnownHosts(t, knownhosts.Line([]string{s.Addr}, hostKey.PublicKey())),
 		Auth:       Auth{KeyName: "/keys/id", Key: func() ([]byte, error) { return pem, nil }},
-	}}
+	}}}
 }
 
 func mustDial(t *testing.T, target Target) *Link {

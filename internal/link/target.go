@@ -16,11 +16,14 @@ const (
 	DefaultKeepaliveCount    = 3
 )
 
-// Target says where one host is, and how to reach libvirt on it.
-type Target struct {
-	// Address is the host's sshd as host:port, normalised; an IPv6 address in brackets.
+// ThisMachine is the Host of links and errors where libvirt runs on the operator's own machine.
+const ThisMachine = "this machine"
+
+// Hop is one sshd, and how to log in there.
+type Hop struct {
+	// Address is the sshd as host:port, normalised; an IPv6 address in brackets.
 	Address string
-	// User logs in on the host.
+	// User logs in there.
 	User string
 	// Auth is what the user logs in with.
 	Auth Auth
@@ -28,6 +31,16 @@ type Target struct {
 	KnownHosts string
 	// HostKeyAlias, when set, is looked up in known_hosts instead of Address.
 	HostKeyAlias string
+}
+
+// Target says where one host is, and how to reach libvirt on it.
+type Target struct {
+	// Hop is the host itself.
+	Hop
+	// Jumps are passed on the way there, in this order. Each one's host key is checked.
+	Jumps []Hop
+	// Local has libvirt on the operator's own machine: only Socket is used then, without SSH.
+	Local bool
 	// Socket is libvirt's unix socket on the host; DefaultSocket when empty.
 	Socket string
 
@@ -40,20 +53,29 @@ type Target struct {
 	// KeepaliveCount is how many pings may go unanswered. A host that falls silent
 	// is found after at most (KeepaliveCount + 2) × KeepaliveInterval.
 	KeepaliveCount int
+
+	memory *memory // of the way to the socket; a Keeper's
+	dialer net.Dialer
 }
 
-// Auth is one private key. Its parts are read at every dial, so that a rotated key
-// is used at once.
+// Auth is one private key, or the keys of an ssh-agent. It is read at every dial, so that a rotated key is used at once.
 type Auth struct {
 	// KeyName names the key in errors: the path of its file.
 	KeyName string
 	// Key returns the private key as PEM.
 	Key func() ([]byte, error)
+	// PassphraseName names the passphrase in errors: the path of its file.
+	PassphraseName string
 	// Passphrase opens an encrypted key; nil when there is none.
 	Passphrase func() ([]byte, error)
+	// Agent is used instead of Key where it is set: it returns the path of the agent's socket.
+	Agent func() (string, error)
 }
 
 func (t Target) withDefaults() Target {
+	if t.Local {
+		t.Address, t.User = ThisMachine, ownUser()
+	}
 	if t.Socket == "" {
 		t.Socket = DefaultSocket
 	}
@@ -72,9 +94,9 @@ func positiveOr[T int | time.Duration](v, fallback T) T {
 }
 
 // keyAddress is what known_hosts is searched for. As in OpenSSH, an alias has no port.
-func (t Target) keyAddress() string {
-	if t.HostKeyAlias != "" {
-		return net.JoinHostPort(t.HostKeyAlias, "22")
+func (h Hop) keyAddress() string {
+	if h.HostKeyAlias != "" {
+		return net.JoinHostPort(h.HostKeyAlias, "22")
 	}
-	return t.Address
+	return h.Address
 }

@@ -26,7 +26,10 @@ type stream struct {
 	finished atomic.Bool // all was sent, or is on its way
 }
 
-func (s *stream) answer(frame []byte) { s.answers <- frame }
+func (s *stream) answer(frame []byte) error {
+	s.answers <- frame
+	return nil
+}
 
 // Upload writes length bytes of r to the start of vol; length is at least 1, and r must
 // hold exactly as many.

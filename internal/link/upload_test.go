@@ -29,6 +29,11 @@ func store(got *bytes.Buffer) *linktest.Peer {
 	}}
 }
 
+func upload(t *testing.T, l *Link, data []byte) error {
+	t.Helper()
+	return l.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, bytes.NewReader(data), uint64(len(data)))
+}
+
 func TestUpload(t *testing.T) {
 	for _, size := range []int{1, uploadChunk - 1, uploadChunk, 3*uploadChunk + 5} {
 		data := make([]byte, size)
@@ -36,7 +41,7 @@ func TestUpload(t *testing.T) {
 		var got bytes.Buffer
 		h := startHost(t, store(&got), nil)
 		l := mustDial(t, h.target)
-		if err := l.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, bytes.NewReader(data), uint64(size)); err != nil {
+		if err := upload(t, l, data); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got.Bytes(), data) {

@@ -38,6 +38,13 @@ type Retainer interface {
 	Retain(ctx context.Context, ref InstanceRef) error
 }
 
+// Puller is a provider whose hosts can hold images before a Proxy asks for one.
+type Puller interface {
+	// PrePull sees to it that a host holds the images that the entry names for this: nil when it does, InProgress while one is on its way. It
+	// does not wait for that: call it again.
+	PrePull(ctx context.Context, host string) error
+}
+
 // Closer is a provider with connections or background work.
 type Closer interface {
 	// Close ends background work and connections, and returns when no goroutine is left.

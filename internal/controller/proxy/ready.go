@@ -88,6 +88,7 @@ func (r *Reconciler) announce(p *pass) {
 	case was && ready.Status != metav1.ConditionTrue:
 		r.warn(p, ready.Reason, ready.Message)
 	}
+	r.announceFetch(p, meta.FindStatusCondition(before, v1alpha1.ConditionProvisioned), meta.FindStatusCondition(after, v1alpha1.ConditionProvisioned))
 	stalled := meta.FindStatusCondition(after, v1alpha1.ConditionStalled)
 	if stalled == nil {
 		return
@@ -95,6 +96,20 @@ func (r *Reconciler) announce(p *pass) {
 	if old := meta.FindStatusCondition(before, v1alpha1.ConditionStalled); old == nil || old.Reason != stalled.Reason {
 		r.warn(p, stalled.Reason, stalled.Message)
 	}
+}
+
+// announceFetch tells when the Proxy starts to wait for an image, and what came of it.
+func (r *Reconciler) announceFetch(p *pass, before, after *metav1.Condition) {
+	was := before != nil && before.Reason == v1alpha1.ReasonFetchingImage
+	is := after != nil && after.Reason == v1alpha1.ReasonFetchingImage
+	if was == is || after == nil {
+		return
+	}
+	message := after.Message
+	if was {
+		message = "the wait for the image is over: " + after.Reason + ": " + message
+	}
+	r.Events.Eventf(p.proxy, nil, corev1.EventTypeNormal, v1alpha1.ReasonFetchingImage, actionReconcile, "%s", bounded(message))
 }
 
 func (r *Reconciler) warn(p *pass, reason, message string) {

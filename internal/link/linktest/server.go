@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -28,8 +29,14 @@ type Server struct {
 	Client ssh.PublicKey
 	// Serve gets each stream that is forwarded to Socket. Without it sshd refuses to forward.
 	Serve func(io.ReadWriteCloser)
-	// Exec answers a command; without it there are no sessions.
+	// Exec answers a command; without it and Command there are no sessions.
 	Exec func(command string) string
+	// Command serves a command on its stream, and returns its exit status. It goes before Exec.
+	Command func(command string, stream ssh.Channel) (status uint32)
+	// Forward lets users through to any TCP address, as on a jump host.
+	Forward bool
+	// Greet, when set, gets each new connection before SSH does; it returns false to have it closed.
+	Greet func(net.Conn) bool
 
 	Addr string // of the listener, once started
 
@@ -102,6 +109,9 @@ func (s *Server) serve(tcp net.Conn) {
 		delete(s.conns, tcp)
 		s.mu.Unlock()
 	}()
+	if s.Greet != nil && !s.Greet(tcp) {
+		return
+	}
 	conn, channels, requests, err := ssh.NewServerConn(tcp, s.config())
 	if err != nil {
 		return
@@ -128,6 +138,8 @@ func (s *Server) channel(ch ssh.NewChannel) {
 			s.wg.Go(func() { ssh.DiscardRequests(requests) })
 			s.Serve(stream)
 		}
+	case "direct-tcpip":
+		s.forward(ch)
 	case "session":
 		s.session(ch)
 	default:
@@ -135,8 +147,40 @@ func (s *Server) channel(ch ssh.NewChannel) {
 	}
 }
 
+// forward joins a channel to the TCP address that it asks for.
+func (s *Server) forward(ch ssh.NewChannel) {
+	var ask struct {
+		Host       string
+		Port       uint32
+		OriginHost string
+		OriginPort uint32
+	}
+	if ssh.Unmarshal(ch.ExtraData(), &ask) != nil || !s.Forward {
+		ch.Reject(ssh.Prohibited, "open failed") // what OpenSSH says
+		return
+	}
+	out, err := net.Dial("tcp", net.JoinHostPort(ask.Host, strconv.Itoa(int(ask.Port))))
+	if err != nil {
+		ch.Reject(ssh.ConnectionFailed, "Connection refused") // the peer sees either
+		return
+	}
+	stream, requests, err := ch.Accept()
+	if err != nil {
+		out.Close()
+		return
+	}
+	s.wg.Go(func() { ssh.DiscardRequests(requests) })
+	s.wg.Go(func() {
+		io.Copy(out, stream) // its end is the connection's
+		out.Close()
+	})
+	io.Copy(stream, out) // see above
+	stream.Close()
+	out.Close()
+}
+
 func (s *Server) session(ch ssh.NewChannel) {
-	if s.Exec == nil {
+	if s.Exec == nil && s.Command == nil {
 		ch.Reject(ssh.Prohibited, "no sessions") // the peer sees either
 		return
 	}
@@ -151,9 +195,15 @@ func (s *Server) session(ch ssh.NewChannel) {
 			r.Reply(false, nil) // the peer sees either
 			continue
 		}
-		r.Reply(true, nil)                                                          // the peer sees either
-		io.WriteString(stream, s.Exec(ask.Command))                                 // the peer sees either
-		stream.SendRequest("exit-status", false, ssh.Marshal(struct{ C uint32 }{})) // the peer sees either
+		r.Reply(true, nil) // the peer sees either
+		s.wg.Go(func() { ssh.DiscardRequests(requests) })
+		status := struct{ C uint32 }{}
+		if s.Command != nil {
+			status.C = s.Command(ask.Command, stream)
+		} else {
+			io.WriteString(stream, s.Exec(ask.Command)) // the peer sees either
+		}
+		stream.SendRequest("exit-status", false, ssh.Marshal(status)) // the peer sees either
 		return
 	}
 }

@@ -151,6 +151,7 @@ func translate(err error) error {
 	var answer golibvirt.Error
 	var auth *link.AuthError
 	var setup *link.SetupError
+	var throttled *link.ThrottledError
 	var dial *link.DialError
 	var dead *link.DeadError
 	var source *link.SourceError
@@ -167,6 +168,11 @@ func translate(err error) error {
 		return &libvirt.HostError{Reason: provider.HostUnauthorized, Message: auth.Message, Err: err}
 	case errors.As(err, &setup):
 		return &libvirt.HostError{Reason: provider.HostIncapable, Message: setup.Message, Err: err}
+	case errors.As(err, &throttled):
+		return &libvirt.HostError{
+			Reason: provider.HostDegraded, Message: throttled.Message, Err: err,
+			Next: "it is tried again, at a slower pace; raise the limit in the host's sshd_config where that does not help",
+		}
 	case errors.As(err, &dial):
 		reason := provider.HostUnreachable
 		if dial.Timeout() {

@@ -35,10 +35,12 @@ func (p *Provider) Create(ctx context.Context, spec provider.InstanceSpec) (prov
 	}
 	defer unlock()
 	defer t.begin(t.uid)()
-	p.fetches.leave(t.uid) // and waits again for what is missing still
 	c := &creation{Provider: p, target: t, spec: spec, release: func() {}}
 	defer func() { c.release() }()
 	i, err := c.run(ctx)
+	if err == nil || provider.KindOf(err) == provider.Permanent {
+		p.fetches.leave(t.uid)
+	}
 	if provider.IsNotFound(err) {
 		// What vanished while it was being made is made again, and is no absence to anybody.
 		e := *translate(t.name, t.object(), "creating", err)
@@ -60,8 +62,7 @@ func (c *creation) run(ctx context.Context) (provider.Instance, error) {
 	for _, step := range []func(context.Context) error{
 		c.chooseImage,
 		c.checkCapable,
-		c.findBase,
-		c.findAgent,
+		c.findSupplies,
 		c.checkSize,
 		c.takeRoom,
 		c.makeOverlay,

@@ -5,58 +5,35 @@ package libvirt
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
-	"sync"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/image"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
 // fetches is the background work of a Provider, and who waits for it.
-type fetches struct {
-	manager *image.Manager
-	notify  func(uid string)
+type fetches struct{ manager *image.Manager }
 
-	mu      sync.Mutex
-	waiting map[image.Key]map[string]bool // UIDs
-}
-
-func newFetches(notify func(uid string)) *fetches {
-	f := &fetches{notify: notify, waiting: map[image.Key]map[string]bool{}}
-	f.manager = image.NewManager(image.Options{OnChange: f.changed})
-	return f
-}
-
-// ensure sees to it that the work goes on, and has uid told when it moves.
-func (f *fetches) ensure(key image.Key, uid string, work image.Job) image.Status {
-	f.mu.Lock()
-	if f.waiting[key] == nil {
-		f.waiting[key] = map[string]bool{}
-	}
-	f.waiting[key][uid] = true
-	f.mu.Unlock()
-	return f.manager.Ensure(key, work)
-}
-
-// leave takes a UID out of all that it waits for.
-func (f *fetches) leave(uid string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for key, uids := range f.waiting {
-		if delete(uids, uid); len(uids) == 0 {
-			delete(f.waiting, key)
+func newFetches(depot *image.Depot, notify func(uid string)) *fetches {
+	return &fetches{image.NewManager(image.Options{Depot: depot, OnChange: func(_ image.Key, wanted []string) {
+		for _, uid := range wanted {
+			notify(uid)
 		}
-	}
+	}})}
 }
 
-func (f *fetches) changed(key image.Key) {
-	f.mu.Lock()
-	uids := slices.Sorted(maps.Keys(f.waiting[key]))
-	f.mu.Unlock()
-	for _, uid := range uids {
-		f.notify(uid)
+// leave takes a UID out of all that it waits for but these. What nobody waits for any more is ended after a while.
+func (f *fetches) leave(uid string, but ...image.Key) { f.manager.Leave(uid, but...) }
+
+// findSupplies finds base and agent. It waits for one at a time; what it waited for stays wanted while its host cannot be asked.
+func (c *creation) findSupplies(ctx context.Context) error {
+	if err := c.findBase(ctx); err != nil {
+		return err
 	}
+	if err := c.findAgent(ctx); err != nil {
+		return err
+	}
+	c.fetches.leave(c.uid)
+	return nil
 }
 
 // supply is what is published of a source, with its path on the host.
@@ -72,7 +49,8 @@ func (c *creation) supplied(ctx context.Context, s Source, object string, work i
 	if ok || err != nil {
 		return found, err
 	}
-	status := c.fetches.ensure(key, c.uid, work)
+	c.fetches.leave(c.uid, key)
+	status := c.fetches.manager.Ensure(key, c.uid, work)
 	if status.State == image.Done || status.State == image.Failed {
 		// It ended after we looked, perhaps; a publication whose answer was lost counts as failed, too.
 		if found, ok, err := c.findSupply(ctx, s); ok || err != nil {
@@ -81,16 +59,33 @@ func (c *creation) supplied(ctx context.Context, s Source, object string, work i
 	}
 	if status.State == image.Done { // its result has been lost since
 		c.fetches.manager.Forget(key)
-		status = c.fetches.ensure(key, c.uid, work)
+		status = c.fetches.manager.Ensure(key, c.uid, work)
 	}
-	e := &provider.Error{Kind: provider.InProgress, Host: c.name, Object: object, Progress: status.Percent()}
-	switch status.State {
-	case image.Failed:
+	if status.State == image.Failed {
 		return supply{}, translate(c.name, object, "fetching it", status.Err)
-	case image.Queued:
-		e.Message = fmt.Sprintf("waits for its turn to be put into pool %s", c.cfg.Pool)
-	default:
-		e.Message = fmt.Sprintf("is being put into pool %s: %d%%", c.cfg.Pool, e.Progress)
 	}
-	return supply{}, e
+	return supply{}, &provider.Error{
+		Kind: provider.InProgress, Host: c.name, Object: object, Progress: status.Percent(), Message: progressMessage(c.cfg.Pool, status),
+	}
+}
+
+// progressMessage says how far a job is.
+func progressMessage(pool string, s image.Status) string {
+	if s.State == image.Queued {
+		return fmt.Sprintf("waits for its turn to be put into pool %s", pool)
+	}
+	message := fmt.Sprintf("is being put into pool %s: %d%%", pool, s.Percent())
+	if s.Step == image.StepDownloading {
+		message = fmt.Sprintf("is being downloaded and unpacked, and then put into pool %s: %d%%", pool, s.Percent())
+	}
+	if s.Total > 0 {
+		message += fmt.Sprintf(" (%s of %s)", size(s.Done), size(s.Total))
+	}
+	if s.Rate > 0 {
+		message += fmt.Sprintf(", %s/s", size(s.Rate))
+	}
+	if s.Remaining > 0 {
+		message += fmt.Sprintf(", about %s left", s.Remaining)
+	}
+	return message
 }

@@ -31,6 +31,8 @@ type Options struct {
 	Backend func(config.Host) Backend
 	// Images opens images; the entry's own bounds go on top.
 	Images image.Opener
+	// Depot is what all entries' fetches share; nil for one of this Provider's own, without a spool. It outlives the Provider.
+	Depot *image.Depot
 	// Agent gives the agent for an architecture.
 	Agent AgentSource
 	// CheckInterval is how often each host is looked at for Hosts.
@@ -56,6 +58,7 @@ type Provider struct {
 	entry      config.Entry
 	reflectors []string
 	images     image.Opener
+	depot      *image.Depot
 	fetches    *fetches
 	agent      AgentSource
 	log        *slog.Logger
@@ -74,6 +77,7 @@ var (
 	_ provider.Watcher  = (*Provider)(nil)
 	_ provider.Retainer = (*Provider)(nil)
 	_ provider.Closer   = (*Provider)(nil)
+	_ provider.Puller   = (*Provider)(nil)
 )
 
 // New makes a Provider and starts to look at its hosts; Close ends it.
@@ -93,7 +97,12 @@ func New(o Options) (*Provider, error) {
 		hosts: make(map[string]*host, len(o.Entry.Hosts)),
 	}
 	p.ctx, p.stop = context.WithCancel(context.Background())
-	p.fetches = newFetches(p.watch.Tell)
+	if p.depot = o.Depot; p.depot == nil {
+		if p.depot, err = image.NewDepot(image.DepotOptions{}); err != nil {
+			return nil, err
+		}
+	}
+	p.fetches = newFetches(p.depot, p.watch.Tell)
 	for _, cfg := range o.Entry.Hosts {
 		p.hosts[cfg.Name] = newHost(cfg, o.Backend(cfg))
 	}

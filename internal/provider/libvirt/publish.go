@@ -61,7 +61,7 @@ func (b *publication) write(ctx context.Context, r io.Reader, length int64) (err
 // Publish compares what is in the pool, and makes the marker.
 func (b *publication) Publish(ctx context.Context, result image.Result) error {
 	err := b.judged("publishing it", b.finish(ctx, Content{
-		SHA256: result.SHA256, Size: result.Bytes, Format: string(result.Format), VirtualSize: result.VirtualSize,
+		SHA256: result.SHA256, Unpacked: result.Unpacked, Size: result.Bytes, Format: string(result.Format), VirtualSize: result.VirtualSize,
 	}))
 	if err == nil {
 		b.end()

@@ -44,11 +44,34 @@ func (c *creation) agentConfig(hypervisors []netip.Prefix) agentapi.Config {
 	return config
 }
 
+func ownAddresses() ([]netip.Prefix, error) {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, err
+	}
+	var all []netip.Prefix
+	for _, a := range addresses {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			ip := p.Addr().Unmap().WithZone("")
+			all = append(all, netip.PrefixFrom(ip, ip.BitLen()))
+		}
+	}
+	return all, nil
+}
+
 // hypervisors are the addresses of the entry's hosts. Agents refuse them, the public ones too: a request from a guest comes from behind what
-// guards its host from the outside.
+// guards its host from the outside. Those of a local host are this machine's own.
 func (c *creation) hypervisors(ctx context.Context) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, h := range c.entry.Hosts {
+		if h.Local {
+			own, err := ownAddresses()
+			if err != nil {
+				return nil, &provider.Error{Host: h.Name, Message: "the addresses of this machine have to be known, so that guests can be kept from them", Err: err}
+			}
+			all = append(all, own...)
+			continue
+		}
 		name, _, err := net.SplitHostPort(h.DialAddress())
 		if err != nil {
 			name = h.DialAddress()

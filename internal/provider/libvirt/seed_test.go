@@ -4,6 +4,7 @@ package libvirt
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -22,6 +23,17 @@ func TestAgentsRefuseTheHypervisors(t *testing.T) {
 	want := []string{"198.51.100.7/32", "2001:db8::7/128"}
 	if diff := cmp.Diff(want, texts(c.agentConfig(denied).Destinations.Deny)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+func TestAgentsRefuseThisMachineWhereItIsTheHypervisor(t *testing.T) {
+	c := &creation{Provider: &Provider{entry: config.Entry{Hosts: []config.Host{{Name: "a", Local: true}}}}}
+	denied, err := c.hypervisors(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(texts(denied), "127.0.0.1/32") {
+		t.Errorf("denied: %v", denied)
 	}
 }
 

@@ -10,18 +10,19 @@ import (
 	"io"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/cloudinit"
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/image"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
 // findBase finds the published base, or has it fetched in the background.
 func (c *creation) findBase(ctx context.Context) (err error) {
-	source := image.Source{URL: c.image.URL, SHA256: c.image.SHA256, Format: image.Format(c.image.Format)}
+	source := c.image.source()
 	opener := c.opener(c.image)
-	name := c.names.Base(c.entry.Name, source.URL, source.SHA256)
+	name := c.names.Base(c.entry.Name, source.URL, source.Pin())
 	object := c.image.label
-	c.base, err = c.supplied(ctx, name, object, func(ctx context.Context, report func(done, total int64)) error {
-		_, err := opener.Fetch(ctx, source, c.publication(name, object), report)
+	c.base, err = c.supplied(ctx, name, object, func(ctx context.Context, report func(image.Progress)) error {
+		_, err := c.depot.Fetch(ctx, opener, source, c.publication(name, object), report)
 		return err
 	})
 	return err
@@ -31,11 +32,27 @@ func (c *creation) findBase(ctx context.Context) (err error) {
 func (p *Provider) opener(i imageSpec) *image.Opener {
 	opener := p.images
 	opener.MaxBytes = p.entry.MaxImageBytes
+	opener.Scope = p.entry.Name
 	if i.untrusted {
+		opener.Scope += "\nuntrusted"
 		opener.AllowHost = func(host string) error { return allowHost(p.entry.AllowURLImages, host) }
 		opener.DialControl = publicOnly
+		return &opener
+	}
+	opener.Mirrors = make(map[string]image.Mirror, len(p.entry.Mirrors))
+	for _, m := range p.entry.Mirrors {
+		opener.Mirrors[m.Host] = image.Mirror{
+			CAFile: m.CAFile, BasicAuthFile: m.BasicAuthFile, BearerTokenFile: m.BearerTokenFile, Proxy: m.Proxy,
+		}
 	}
 	return &opener
+}
+
+func (i imageSpec) source() image.Source {
+	return image.Source{
+		URL: i.URL, SHA256: i.SHA256, SHA512: i.SHA512, Checksums: i.Checksums, Unpacked: i.DigestOf == config.DigestOfUnpacked,
+		Format: image.Format(i.Format),
+	}
 }
 
 // findAgent finds the published agent, or has it put there in the background.
@@ -53,7 +70,7 @@ func (c *creation) findAgent(ctx context.Context) error {
 	object := "agent " + file.Version + " for " + c.image.Arch
 	name := c.names.Agent(c.entry.Name, c.image.Arch, file.SHA256)
 	sink := c.publication(name, object)
-	c.agent, err = c.supplied(ctx, name, object, func(ctx context.Context, report func(done, total int64)) error {
+	c.agent, err = c.supplied(ctx, name, object, func(ctx context.Context, report func(image.Progress)) error {
 		err := publishAgent(ctx, sink, file, report)
 		if err == nil {
 			return nil
@@ -65,7 +82,7 @@ func (c *creation) findAgent(ctx context.Context) error {
 }
 
 // publishAgent makes the agent's volume and puts it into the pool.
-func publishAgent(ctx context.Context, sink *publication, file AgentFile, report func(done, total int64)) error {
+func publishAgent(ctx context.Context, sink *publication, file AgentFile, report func(image.Progress)) error {
 	content, err := file.Read()
 	if err != nil {
 		return localFault(sink.object, err)
@@ -89,13 +106,13 @@ func publishAgent(ctx context.Context, sink *publication, file AgentFile, report
 type progressReader struct {
 	r           io.Reader
 	done, total int64
-	report      func(done, total int64)
+	report      func(image.Progress)
 }
 
 func (p *progressReader) Read(b []byte) (int, error) {
 	n, err := p.r.Read(b)
 	p.done += int64(n)
-	p.report(p.done, p.total)
+	p.report(image.Progress{Step: image.StepStoring, Done: p.done, Total: p.total})
 	return n, err
 }
 

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package image
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// file is what is needed of one.
+type file interface {
+	io.ReadCloser
+	Stat() (fs.FileInfo, error)
+}
+
+func openRegular(path string) (file, error) {
+	// Not blocking, for opening a pipe would.
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+}
+
+// openFile opens the file in a goroutine of its own, as all that it does with it: a file system that hangs holds up that goroutine alone.
+func (b *body) openFile() error {
+	open := b.opener.openPath
+	if open == nil {
+		open = openRegular
+	}
+	if b.opener.hangs.still(b.url.Path) {
+		return transient(errStalled, "image source %s: its file system hangs still, since an earlier attempt", b.source)
+	}
+	ctx, end := context.WithCancelCause(b.ctx)
+	p := newPump(ctx, func() (file, error) { return open(b.url.Path) })
+	b.hung = func() { b.opener.hangs.note(b.url.Path, p.ended) }
+	timer := time.AfterFunc(b.stall, func() { end(errStalled) })
+	defer timer.Stop()
+	b.end, b.cause = end, func() error { return context.Cause(ctx) }
+	select {
+	case opened := <-p.opened:
+		if opened.err != nil {
+			end(nil)
+			return fileError(b.source, opened.err)
+		}
+		b.length, b.content = opened.length, p
+		return nil
+	case <-ctx.Done():
+		return b.explain(context.Cause(ctx))
+	}
+}
+
+// hangs are files whose file system let go of no read: another attempt would only be stuck beside the first. The nil value knows of none.
+type hangs struct {
+	mu    sync.Mutex
+	paths map[string][]<-chan struct{}
+}
+
+// note that a read of path is stuck until ended is closed.
+func (h *hangs) note(path string, ended <-chan struct{}) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.paths[path] = append(h.paths[path], ended)
+}
+
+// still says whether a read of path is stuck.
+func (h *hangs) still(path string) bool {
+	if h == nil {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.paths[path] = slices.DeleteFunc(h.paths[path], func(ended <-chan struct{}) bool {
+		select {
+		case <-ended:
+			return true
+		default:
+			return false
+		}
+	})
+	if len(h.paths[path]) > 0 {
+		return true
+	}
+	delete(h.paths, path)
+	return false
+}
+
+func fileError(source Source, err error) error {
+	var ours *Error
+	switch {
+	case errors.As(err, &ours):
+		return permanent(ours.Next, "image source %s: %s", source, ours.Message)
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		return permanent("put it where the operator can read it", "image source %s: %v", source, errors.Unwrap(err))
+	}
+	return transient(err, "image source %s: %v", source, err)
+}
+
+const (
+	pumpChunk  = 256 << 10
+	pumpChunks = 2
+	// pumpGrace is how long Close waits for a read that is under way.
+	pumpGrace = time.Second
+)
+
+// pump reads a file ahead in a goroutine of its own, which ends with its context, or as soon after as the file system lets go of it.
+type pump struct {
+	ctx        context.Context
+	opened     chan opened
+	full, free chan chunk
+	rest       chunk
+	data       []byte
+	ended      chan struct{}
+	stop       func()
+}
+
+type opened struct {
+	length int64
+	err    error
+}
+
+type chunk struct {
+	buffer []byte
+	n      int
+	err    error
+}
+
+func newPump(ctx context.Context, open func() (file, error)) *pump {
+	ctx, stop := context.WithCancel(ctx)
+	p := &pump{
+		ctx: ctx, stop: stop, opened: make(chan opened, 1), ended: make(chan struct{}),
+		full: make(chan chunk, pumpChunks), free: make(chan chunk, pumpChunks),
+	}
+	for range pumpChunks {
+		p.free <- chunk{buffer: make([]byte, pumpChunk)}
+	}
+	go func() {
+		defer close(p.ended)
+		p.run(open)
+	}()
+	return p
+}
+
+func (p *pump) run(open func() (file, error)) {
+	f, err := open()
+	if err != nil {
+		p.opened <- opened{err: err}
+		return
+	}
+	closeFile := sync.OnceFunc(func() { _ = f.Close() })
+	defer closeFile()
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = permanent("name a file", "is not a regular file")
+	}
+	if err != nil {
+		p.opened <- opened{err: err}
+		return
+	}
+	p.opened <- opened{length: info.Size()}
+	for {
+		select {
+		case c := <-p.free:
+			c.n, c.err = f.Read(c.buffer)
+			p.full <- c // as many as there is room for
+			if c.err != nil {
+				return
+			}
+		case <-p.ctx.Done():
+			return
+		}
+	}
+}
+
+// Read gives what was read ahead.
+func (p *pump) Read(b []byte) (int, error) {
+	if len(p.data) == 0 {
+		if p.rest.err != nil {
+			return 0, p.rest.err
+		}
+		if p.rest.buffer != nil {
+			p.free <- p.rest
+		}
+		select {
+		case p.rest = <-p.full:
+			p.data = p.rest.buffer[:p.rest.n]
+		case <-p.ctx.Done():
+			p.rest = chunk{err: context.Cause(p.ctx)}
+			return 0, p.rest.err
+		}
+		if len(p.data) == 0 {
+			return 0, p.rest.err
+		}
+	}
+	n := copy(b, p.data)
+	p.data = p.data[n:]
+	return n, nil
+}
+
+// Close ends the reading; where the file system hangs, the goroutine is left to it.
+func (p *pump) Close() error {
+	p.stop()
+	timer := time.NewTimer(pumpGrace)
+	defer timer.Stop()
+	select {
+	case <-p.ended:
+	case <-timer.C:
+	}
+	return nil
+}

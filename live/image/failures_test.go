@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build live
+
+package image
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
+	"github.com/egress-proxies/egress-proxies-operator/internal/image"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
+	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
+)
+
+// failuresOf each kind: under `make drills` as many as the row says.
+func failuresOf() int {
+	if os.Getenv("EGRESS_DRILLS") == "full" {
+		return 100
+	}
+	return 6
+}
+
+const (
+	failingBytes = 4 << 20
+	// smallPool is a pool on a file system that one image nearly fills.
+	smallPool, smallPoolDir, smallPoolBytes = "small", "/var/lib/egress-small", 8 << 20
+)
+
+// noise is an image that nothing can shorten.
+func noise() []byte {
+	content := make([]byte, failingBytes)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(content) // never fails
+	return content
+}
+
+// failing is a mirror whose images fail in one way each.
+type failing struct {
+	content []byte
+	// full makes the pool full when half of an image is there.
+	full func(ctx context.Context)
+}
+
+func (f *failing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	kind := strings.Split(r.URL.Path, "/")[1]
+	w.Header().Set("Content-Length", strconv.Itoa(len(f.content)))
+	half := f.content[:len(f.content)/2]
+	_, _ = w.Write(half)
+	_ = http.NewResponseController(w).Flush()
+	switch kind {
+	case "truncated":
+		panic(http.ErrAbortHandler)
+	case "stalled":
+		<-r.Context().Done()
+	case "full":
+		f.full(r.Context())
+		fallthrough
+	default:
+		_, _ = w.Write(f.content[len(half):])
+	}
+}
+
+// The kinds of failure, with what the error is and says.
+var kinds = map[string]struct {
+	kind provider.Kind
+	says string
+}{
+	"truncated": {provider.Transient, "bytes the body ended"},
+	"stalled":   {provider.Transient, "the server sent nothing for 1s"},
+	"full":      {provider.Capacity, "No space left"},
+	"mistyped":  {provider.Permanent, "expected sha256"},
+}
+
+func TestDrillFailedUploads(t *testing.T) {
+	host := kvmhost.Up(t, imageHost)
+	each := failuresOf()
+	makeSmallPool(t, host)
+	mirror := &failing{content: noise()}
+	server := httptest.NewServer(mirror)
+	t.Cleanup(server.Close)
+
+	images := map[string]config.Image{}
+	digest := digestOf(mirror.content)
+	for kind := range kinds {
+		for n := range each {
+			i := config.Image{URL: fmt.Sprintf("%s/%s/%d", server.URL, kind, n), SHA256: digest, Arch: config.ArchX8664, Firmware: config.FirmwareBIOS}
+			if kind == "mistyped" {
+				i.SHA256 = strings.Repeat("0", 64)
+			}
+			images[fmt.Sprintf("%s-%d", kind, n)] = i
+		}
+	}
+	o := operate(t, host, newCluster(t, host), config.Image{}, func(o *libvirt.Options) {
+		o.Images = image.Opener{StallTimeout: time.Second}
+		o.Entry.Images, o.Entry.DefaultImage, o.Entry.Hosts[0].Pool = images, "truncated-0", smallPool
+	})
+	mirror.full = func(ctx context.Context) {
+		// What is on the disk counts: the volume's file has its full length from the start.
+		arrived := fmt.Sprintf("stat -c %%b %s/*.img | awk '$1 > 1024 { found = 1 } END { exit !found }'", smallPoolDir)
+		for {
+			if _, err := host.Exec(ctx, "sh", "-c", arrived); err == nil || !rest(ctx) {
+				break
+			}
+		}
+		_, _ = host.Exec(ctx, "sh", "-c", "cat /dev/zero >"+smallPoolDir+"/filler") // fails when it is full
+	}
+	if _, err := o.makeOf(newUID(), "truncated-0"); err == nil { // what is made once is made
+		t.Fatal("a truncated image was taken")
+	}
+
+	t.Run(fmt.Sprintf("H2: %d failures of each of %d kinds leave nothing", each, len(kinds)), func(t *testing.T) {
+		goroutines, descriptors := settled(t), openFiles(t)
+		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+			o.fail(t, kind, each)
+		}
+		left := o.smallVolumes()
+		g, d := settled(t)-goroutines, openFiles(t)-descriptors
+		fmt.Printf("failed uploads: %d of each of %d kinds, %d volumes, %d goroutines, %d descriptors above start\n", each, len(kinds), len(left), max(0, g), max(0, d))
+		if len(left) > 0 || g > 2 || d > 2 {
+			t.Errorf("left are volumes %q, %d goroutines, %d descriptors", left, g, d)
+		}
+	})
+}
+
+// fail makes as many fetches fail as there are images of the kind: two at once, but for those that fill the pool.
+func (o *operator) fail(t *testing.T, kind string, each int) {
+	t.Helper()
+	turns := make(chan struct{}, 2)
+	if kind == "full" {
+		turns = make(chan struct{}, 1)
+	}
+	var all sync.WaitGroup
+	for n := range each {
+		if kind == "truncated" && n == 0 {
+			continue // had its turn
+		}
+		all.Go(func() {
+			turns <- struct{}{}
+			defer func() { <-turns }()
+			uid := newUID()
+			_, err := o.makeOf(uid, fmt.Sprintf("%s-%d", kind, n))
+			wantError(t, err, kinds[kind].kind, kinds[kind].says)
+			if kind == "full" {
+				_, _ = o.host.Exec(t.Context(), "rm", "-f", smallPoolDir+"/filler") // there may be none
+			}
+		})
+	}
+	all.Wait()
+}
+
+// smallVolumes are the cluster's in the small pool, as its folder has them.
+func (o *operator) smallVolumes() []string {
+	out, err := o.host.Exec(o.t.Context(), "ls", smallPoolDir)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return slices.DeleteFunc(strings.Fields(out), func(v string) bool {
+		return !strings.HasPrefix(v, libvirt.Prefix+"-"+o.cluster+"-") || strings.Contains(v, "-agent-")
+	})
+}
+
+// makeSmallPool makes a pool that one image nearly fills, until the test ends.
+func makeSmallPool(t *testing.T, h *kvmhost.Host) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), sweepTime)
+		defer cancel()
+		for _, step := range []string{"pool-destroy " + smallPool, "pool-undefine " + smallPool} {
+			_, _ = h.Virsh(ctx, step) // it may not be there
+		}
+		_, _ = h.Exec(ctx, "umount", smallPoolDir)
+	})
+	for _, step := range [][]string{
+		{"mkdir", "-p", smallPoolDir},
+		{"mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d", smallPoolBytes), "tmpfs", smallPoolDir},
+		{"virsh", "-q", "-c", "qemu:///system", "pool-define-as", smallPool, "dir", "--target", smallPoolDir},
+		{"virsh", "-q", "-c", "qemu:///system", "pool-start", smallPool},
+	} {
+		if out, err := h.Exec(t.Context(), step...); err != nil {
+			t.Fatalf("%q: %v\n%s", step, err, out)
+		}
+	}
+}
+
+// settled waits until what ends by itself has ended, and counts the goroutines then.
+func settled(t *testing.T) int {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	last, still := runtime.NumGoroutine(), 0
+	for still < 10 && rest(ctx) {
+		now := runtime.NumGoroutine()
+		if still++; now != last {
+			last, still = now, 0
+		}
+	}
+	return last
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
