@@ -27,6 +27,8 @@ require (
 require (
 	github.com/digitalocean/go-libvirt v0.0.0-20261013170128-efbbdf578ac8 // indirect
 	github.com/evanphx/json-patch/v5 v5.9.11 // indirect
+	github.com/klauspost/compress v1.20.1 // indirect
+	github.com/mikelolasagasti/xz v1.0.1 // indirect
 	gomodules.xyz/jsonpatch/v2 v2.4.0 // indirect
 	libvirt.org/go/libvirtxml v1.12008.0 // indirect
 )
