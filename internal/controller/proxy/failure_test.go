@@ -109,11 +109,13 @@ func TestWhatTheHostSaysCounts(t *testing.T) {
 		w.wait(p, "Ready", ready)
 	})
 	t.Run("a stopped guest is started", func(t *testing.T) {
-		w.provider.change(func() {
-			w.provider.instances[key(provider.InstanceRef{Host: p.Status.Host, UID: string(p.UID)})].State = provider.StateStopped
-		})
+		instance := w.provider.one()
+		w.provider.change(func() { instance.State = provider.StateStopped })
 		w.provider.tell(string(p.UID))
-		w.wait(p, "running", func(*v1alpha1.Proxy) bool { return w.provider.one().State == provider.StateRunning })
+		w.wait(p, "running", func(*v1alpha1.Proxy) (running bool) {
+			w.provider.change(func() { running = instance.State == provider.StateRunning })
+			return running
+		})
 		w.wait(p, "Ready", ready)
 	})
 	t.Run("an instance that is gone is made again", func(t *testing.T) {
