@@ -33,6 +33,7 @@ func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {
 	if err != nil {
 		return nil, err
 	}
+	cli.TakeKubernetesLogs(log)
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
 	var flags flag.FlagSet
 	klog.InitFlags(&flags)

@@ -25,7 +25,7 @@ func (f *LogFlags) Bind(flags *pflag.FlagSet) {
 	flags.TextVar(&f.level, "log-level", slog.LevelInfo, "least `LEVEL` that is logged: debug, info, warn or error")
 }
 
-// Logger writes to w, and receives what the Kubernetes libraries log too.
+// Logger writes to w.
 func (f *LogFlags) Logger(w io.Writer) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: f.level}
 	var handler slog.Handler
@@ -37,7 +37,11 @@ func (f *LogFlags) Logger(w io.Writer) (*slog.Logger, error) {
 	default:
 		return nil, usageError{fmt.Errorf("--log-format %q: use text, json or auto", f.format)}
 	}
-	ctrl.SetLogger(logr.FromSlogHandler(handler))
-	klog.SetSlogLogger(slog.New(handler))
 	return slog.New(handler), nil
+}
+
+// TakeKubernetesLogs has what the Kubernetes libraries log written to log. It is for the whole process: to be called before they are used.
+func TakeKubernetesLogs(log *slog.Logger) {
+	ctrl.SetLogger(logr.FromSlogHandler(log.Handler()))
+	klog.SetSlogLogger(log)
 }

@@ -54,6 +54,7 @@ func newOperator(s streams, decorators []Decorator) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			TakeKubernetesLogs(operator.Log)
 			operator.Decorators = decorators
 			return operator.Run(cmd.Context())
 		},
