@@ -232,7 +232,7 @@ func TestAnEntrysHealth(t *testing.T) {
 	if first.Status.Type != "kvm2" || first.Status.ReadyHosts != "1/2" || first.Status.Instances != 2 || len(first.Status.Hosts) != 2 || *first.Status.Hosts[0].PoolAvailableGiB != 100 {
 		t.Errorf("%+v", first.Status)
 	}
-	t.Run("L2: a revoked host key is Unauthorized", func(t *testing.T) {
+	t.Run("a revoked host key is shown at once", func(t *testing.T) {
 		b := down("b", provider.HostUnauthorized)
 		b.Message = "host b: the host's key is revoked in known_hosts, line 3"
 		p.become(ready("a"), b)
