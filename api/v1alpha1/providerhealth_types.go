@@ -93,6 +93,10 @@ type HostHealth struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	LibvirtVersion string `json:"libvirtVersion,omitempty"`
+	// Via is how libvirt's socket on the host was last reached: socket forwarding, or a command.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Via string `json:"via,omitempty"`
 	// PoolAvailableGiB is the room in the pool beyond the entry's reserve, as seen at poolSeen. A change that nobody would act on is not
 	// written.
 	// +optional

@@ -227,6 +227,8 @@ type HostState struct {
 	// HostName is what the machine calls itself, and LibvirtVersion its daemon's, as last known; not trusted, bounded in length, empty where
 	// there is none.
 	HostName, LibvirtVersion string
+	// Via is how the host's daemon was last reached, where there is more than one way.
+	Via string
 	// Instances counts this entry's instances, including those being made.
 	Instances int
 	// MaxInstances is how many it takes; 0 where their number has no limit of its own.

@@ -22,6 +22,7 @@ const (
 	maxMessage  = 1024
 	maxHostName = 253
 	maxVersion  = 32
+	maxVia      = 128
 	maxNamed    = 5
 )
 
@@ -67,7 +68,7 @@ func statusOf(kind string, old v1alpha1.ProviderHealthStatus, states []provider.
 func hostOf(old v1alpha1.HostHealth, s provider.HostState, now time.Time) v1alpha1.HostHealth {
 	h := v1alpha1.HostHealth{
 		Name: s.Name, Reason: s.Reason, Message: bounded(s.Message, maxMessage), LastChange: old.LastChange, Unschedulable: s.Unschedulable,
-		HostName: bounded(s.HostName, maxHostName), LibvirtVersion: bounded(s.LibvirtVersion, maxVersion), Instances: int32(s.Instances),
+		HostName: bounded(s.HostName, maxHostName), LibvirtVersion: bounded(s.LibvirtVersion, maxVersion), Via: bounded(s.Via, maxVia), Instances: int32(s.Instances),
 		PoolAvailableGiB: old.PoolAvailableGiB, PoolSeen: old.PoolSeen,
 	}
 	if !slices.Contains(hostReasons, h.Reason) {

@@ -87,6 +87,8 @@ type HostInfo struct {
 	Arch string
 	// FreeMemoryMiB is the memory that new guests could use.
 	FreeMemoryMiB int64
+	// Via is how the daemon's socket is reached, where there is more than one way.
+	Via string
 	// CPUs is the number of processors.
 	CPUs int
 }

@@ -83,7 +83,7 @@ func hostReason(err error) string {
 func (p *Provider) inspect(ctx context.Context, h *host) (provider.HostState, error) {
 	last := h.snapshot()
 	s := provider.HostState{
-		HostName: last.HostName, LibvirtVersion: last.LibvirtVersion, Instances: last.Instances,
+		HostName: last.HostName, LibvirtVersion: last.LibvirtVersion, Via: last.Via, Instances: last.Instances,
 		PoolAvailableGiB: last.PoolAvailableGiB, PoolSeen: last.PoolSeen,
 	}
 	info, err := h.backend.Host(ctx)
@@ -91,6 +91,9 @@ func (p *Provider) inspect(ctx context.Context, h *host) (provider.HostState, er
 		return s, translate(h.name, "", "looking at the host", err)
 	}
 	s.HostName, s.LibvirtVersion = bounded(info.Hostname), versionText(info.LibvirtVersion)
+	if !h.cfg.Local {
+		s.Via = info.Via
+	}
 	count, err := p.countInstances(ctx, h)
 	if err != nil {
 		return s, err

@@ -40,7 +40,7 @@ func (b *publication) Write(ctx context.Context, r io.Reader, length int64, _ im
 
 func (b *publication) write(ctx context.Context, r io.Reader, length int64) (err error) {
 	b.volume = b.source.NewVolume()
-	b.done = b.host.writes(b.volume)
+	b.done = b.writes(b.volume)
 	if b.conn, err = b.backend.Dedicated(ctx); err != nil {
 		return err
 	}
