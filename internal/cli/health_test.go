@@ -4,13 +4,16 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -63,7 +66,10 @@ func TestARevokedKeyIsShown(t *testing.T) {
 	defer cancel()
 	var log safeBuffer
 	ended := make(chan int, 1)
-	args := []string{"operator", "--providers", write(t, "providers.yaml", providers), "--kubeconfig", api.Kubeconfig, "--namespace", namespace, "--collector=dry-run"}
+	args := []string{
+		"operator", "--providers", write(t, "providers.yaml", providers), "--kubeconfig", api.Kubeconfig, "--namespace", namespace,
+		"--leader-elect", "--collector=dry-run",
+	}
 	go func() { ended <- Run(ctx, args, &log, &log) }()
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
@@ -83,7 +89,7 @@ func TestARevokedKeyIsShown(t *testing.T) {
 	}
 	until("started", func() bool { return strings.Contains(log.String(), "operator starts") })
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	c, err := client.New(api.Config, client.Options{Scheme: scheme})
@@ -112,6 +118,15 @@ func TestARevokedKeyIsShown(t *testing.T) {
 			}
 			provisioned := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionProvisioned)
 			return provisioned != nil && strings.Contains(provisioned.Message, "Unauthorized") && strings.Contains(provisioned.Message, "is revoked by")
+		})
+	})
+	until("an event", func() bool {
+		var events corev1.EventList
+		if err := c.List(t.Context(), &events, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+			return e.InvolvedObject.Kind == "ProviderHealth" && e.InvolvedObject.Name == "health-test" && e.Reason == provider.HostUnauthorized
 		})
 	})
 	cancel()
