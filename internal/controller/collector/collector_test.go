@@ -185,6 +185,20 @@ func TestDueWasThereAllTheTime(t *testing.T) {
 	}
 }
 
+func TestAClockThatWasSetBackDelaysForOneGracePeriod(t *testing.T) {
+	at, now, found := place{"home", "h1"}, time.Date(2036, 1, 1, 0, 0, 0, 0, time.UTC), []provider.Leftover{{Object: "old"}}
+	var s sightings
+	s.due(at, found, now, time.Hour)
+	now = now.AddDate(-10, 0, 0)
+	s.due(at, found, now, time.Hour)
+	if due := s.due(at, found, now.Add(time.Hour-1), time.Hour); len(due) != 0 {
+		t.Errorf("%+v is due too soon", due)
+	}
+	if due := s.due(at, found, now.Add(time.Hour), time.Hour); len(due) != 1 {
+		t.Error("it has escaped for ten years")
+	}
+}
+
 func TestStartSweepsUntilItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hoard{hosts: []provider.HostState{readyHost("h1")}, left: map[string][]provider.Leftover{"h1": {{Kind: provider.LeftoverUnfinished, Object: "old"}}}}
