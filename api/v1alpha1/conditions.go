@@ -105,6 +105,40 @@ const (
 	ReasonProgressing = "Progressing"
 )
 
+// ConditionImagesHeld of a ProviderHealth is True while every host that can holds the images that its entry names under prePull. Entries that name
+// none do not have it.
+const ConditionImagesHeld = "ImagesHeld"
+
+// Reasons of a ProviderHealth's conditions.
+const (
+	// ReasonAllHostsReady: every host takes new instances.
+	ReasonAllHostsReady = "AllHostsReady"
+	// ReasonSomeHostsNotReady: at least one host takes new instances, and at least one does not.
+	ReasonSomeHostsNotReady = "SomeHostsNotReady"
+	// ReasonNoHostReady: no host takes new instances.
+	ReasonNoHostReady = "NoHostReady"
+	// ReasonHostsNotSeen: no host has been looked at yet.
+	ReasonHostsNotSeen = "HostsNotSeen"
+	// ReasonHeld: every host that can holds the images.
+	ReasonHeld = "Held"
+	// ReasonPulling: images are on their way to hosts.
+	ReasonPulling = "Pulling"
+	// ReasonPullFailed: an image cannot be brought to a host; tried again.
+	ReasonPullFailed = "PullFailed"
+)
+
+// Reasons of the collector's events, which stand at the ProviderHealth of the entry.
+const (
+	// ReasonCollected: a volume that nothing needs was removed, or its marker was.
+	ReasonCollected = "Collected"
+	// ReasonWouldCollect: the collector runs dry, and would have done so.
+	ReasonWouldCollect = "WouldCollect"
+	// ReasonCollectFailed: it could not be done; tried again.
+	ReasonCollectFailed = "CollectFailed"
+	// ReasonLeftAlone: a volume has a name of ours that cannot be understood.
+	ReasonLeftAlone = "LeftAlone"
+)
+
 // Names that the operator puts on objects.
 const (
 	// Finalizer keeps a Proxy until its instance is gone.

@@ -17,7 +17,7 @@ var GroupVersion = schema.GroupVersion{Group: "egressproxies.dev", Version: "v1a
 
 // AddToScheme registers the types of this package with a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &Proxy{}, &ProxyList{})
+	scheme.AddKnownTypes(GroupVersion, &Proxy{}, &ProxyList{}, &ProviderHealth{}, &ProviderHealthList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

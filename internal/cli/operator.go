@@ -22,6 +22,7 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
 	"github.com/egress-proxies/egress-proxies-operator/internal/cluster"
 	"github.com/egress-proxies/egress-proxies-operator/internal/config"
+	"github.com/egress-proxies/egress-proxies-operator/internal/controller/collector"
 	"github.com/egress-proxies/egress-proxies-operator/internal/controller/proxy"
 	"github.com/egress-proxies/egress-proxies-operator/internal/probe"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
@@ -56,7 +57,11 @@ type Operator struct {
 	LeaderElect bool
 	// Workers is how many Proxies are reconciled at once, Probes how many are probed; 0 is the default.
 	Workers, Probes int
-	Log             *slog.Logger
+	// Collector says what the collector may do; collector.On when empty. CollectorGrace is how long something has to look as if nothing needed
+	// it; collector.DefaultGrace when 0.
+	Collector      collector.Mode
+	CollectorGrace time.Duration
+	Log            *slog.Logger
 	// Decorators wrap the Backend of each host, in this order.
 	Decorators []Decorator
 }
@@ -115,13 +120,21 @@ func (o Operator) assemble(ctx context.Context, mgr manager.Manager, identity cl
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Identity: identity, Guest: proxy.AgentGuest{},
 		Events: mgr.GetEventRecorder(operatorName), Now: time.Now, Pace: proxy.DefaultPace,
 	}
-	providers := newRegistry(o.File, construct, reconciler.Wake, o.Log)
+	var providers *registry
+	health := o.health(mgr, func() *registry { return providers })
+	providers = newRegistry(o.File, construct, func(entry, uid string) {
+		reconciler.Wake(entry, uid)
+		health.Wake(entry, uid)
+	}, o.Log)
 	scheduler := probe.NewScheduler(new(probe.Prober).Probe, o.Probes, func(uid string) { reconciler.Wake("", uid) })
 	reconciler.Current, reconciler.Probes = providers.Current, scheduler
-	for _, part := range []manager.RunnableFunc{providers.Start, scheduler.Start} {
+	for _, part := range []manager.RunnableFunc{providers.Start, scheduler.Start, o.collector(mgr, providers).Start} {
 		if err := mgr.Add(part); err != nil {
 			return err
 		}
+	}
+	if err := health.SetupWithManager(mgr); err != nil {
+		return err
 	}
 	return reconciler.SetupWithManager(ctx, mgr, o.Workers)
 }

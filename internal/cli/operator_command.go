@@ -5,6 +5,8 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -12,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/cluster"
+	"github.com/egress-proxies/egress-proxies-operator/internal/controller/collector"
 	"github.com/egress-proxies/egress-proxies-operator/internal/probe"
 )
 
@@ -26,7 +29,12 @@ type operatorFlags struct {
 	leaderElect bool
 	workers     int
 	probes      int
+	collector   string
+	grace       time.Duration
 }
+
+// minGrace is longer than a Create takes, by far enough.
+const minGrace = time.Minute
 
 func (f *operatorFlags) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.providers, "providers", "", "the providers `FILE` (required)")
@@ -38,6 +46,8 @@ func (f *operatorFlags) bind(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.leaderElect, "leader-elect", false, "work only while holding a lease, so that several operators may run")
 	flags.IntVar(&f.workers, "max-concurrent", defaultWorkers, "how many Proxies are reconciled at once")
 	flags.IntVar(&f.probes, "max-probes", probe.DefaultWorkers, "how many proxies are probed at once")
+	flags.StringVar(&f.collector, "collector", string(collector.On), "what becomes of volumes that nothing needs any more: `MODE` on, dry-run or off")
+	flags.DurationVar(&f.grace, "collector-grace", collector.DefaultGrace, "how long a volume has to look so before it is removed; at least 1m")
 	f.logs.Bind(flags)
 }
 
@@ -75,6 +85,12 @@ func (f *operatorFlags) operator(s streams) (Operator, error) {
 	if f.workers < 1 || f.probes < 1 {
 		return Operator{}, usageError{errors.New("--max-concurrent and --max-probes must be at least 1")}
 	}
+	if !slices.Contains(collector.Modes(), collector.Mode(f.collector)) {
+		return Operator{}, usageError{fmt.Errorf("--collector must be on, dry-run or off, not %q", f.collector)}
+	}
+	if f.grace < minGrace {
+		return Operator{}, usageError{fmt.Errorf("--collector-grace must be at least %s, not %s", minGrace, f.grace)}
+	}
 	file, err := LoadProviders(f.providers)
 	if err != nil {
 		return Operator{}, err
@@ -86,6 +102,7 @@ func (f *operatorFlags) operator(s streams) (Operator, error) {
 	return Operator{
 		REST: config, File: file, AgentDir: f.agentDir, ImageSpool: f.imageSpool, Namespace: f.namespace, Metrics: f.metrics,
 		LeaderElect: f.leaderElect, Workers: f.workers, Probes: f.probes, Log: log,
+		Collector: collector.Mode(f.collector), CollectorGrace: f.grace,
 	}, nil
 }
 

@@ -28,7 +28,7 @@ type Provider interface {
 // Watcher is a provider that tells when something about an instance changed, so that its Proxy need not wait for the next poll.
 type Watcher interface {
 	// Watch calls notify with the UID of the Proxy concerned until ctx ends. notify must not block. An empty UID means: anything
-	// may have changed.
+	// may have changed. What is neither is not about a Proxy, but about a host.
 	Watch(ctx context.Context, notify func(uid string)) error
 }
 
@@ -43,6 +43,51 @@ type Puller interface {
 	// PrePull sees to it that a host holds the images that the entry names for this: nil when it does, InProgress while one is on its way. It
 	// does not wait for that: call it again.
 	PrePull(ctx context.Context, host string) error
+}
+
+// SpaceReclaimer is a provider whose hosts come to hold what no instance needs any more.
+type SpaceReclaimer interface {
+	// Leftovers are what the host holds of this cluster and entry that looks as if nothing needed it. That is no verdict: whoever calls waits
+	// until it has looked so for a good while.
+	Leftovers(ctx context.Context, host string) ([]Leftover, error)
+	// Reclaim looks at each again, removes what is still a leftover and referred to by nothing at all on the host, and says what became of
+	// each. dryRun removes nothing. The error is the host's, and says that nothing more was done.
+	Reclaim(ctx context.Context, host string, chosen []Leftover, dryRun bool) ([]Reclaimed, error)
+}
+
+// LeftoverKind says what a Leftover is.
+type LeftoverKind string
+
+// Kinds of leftovers.
+const (
+	// LeftoverUnfinished is a volume that was never published, or is not any more. Removing it frees its bytes.
+	LeftoverUnfinished LeftoverKind = "unfinished volume"
+	// LeftoverUnwanted is a published volume that no Create would use now. Removing it takes it out of use: it is unfinished then.
+	LeftoverUnwanted LeftoverKind = "unwanted volume"
+	// LeftoverMarker publishes a volume that is gone.
+	LeftoverMarker LeftoverKind = "marker without its volume"
+	// LeftoverUnreadable has a name of ours that cannot be understood. It is never removed.
+	LeftoverUnreadable LeftoverKind = "volume with an unreadable name"
+)
+
+// Leftover is a volume on a host that looks as if nothing needed it.
+type Leftover struct {
+	Kind LeftoverKind
+	// Object that would be removed, by name.
+	Object string
+	// Bytes that it takes on the host; LeftoverUnfinished only. What grows is being written.
+	Bytes int64
+	// Why it looks so.
+	Why string
+}
+
+// Reclaimed is what became of a Leftover.
+type Reclaimed struct {
+	Leftover
+	// Removed; with dryRun, it would have been.
+	Removed bool
+	// Kept says why it was not removed; empty when it was.
+	Kept string
 }
 
 // Closer is a provider with connections or background work.
@@ -174,9 +219,16 @@ type HostState struct {
 	Message string
 	// Unschedulable: the file says that no new instance goes here.
 	Unschedulable bool
-	// FreeMemoryMiB and PoolAvailableGiB: 0 and false when not known.
+	// FreeMemoryMiB and PoolAvailableGiB, where RoomKnown; else the latter is what was last known.
 	FreeMemoryMiB, PoolAvailableGiB int64
 	RoomKnown                       bool
+	// PoolSeen is when the pool was seen to have that room; zero when never.
+	PoolSeen time.Time
+	// HostName is what the machine calls itself, and LibvirtVersion its daemon's, as last known; not trusted, bounded in length, empty where
+	// there is none.
+	HostName, LibvirtVersion string
+	// Via is how the host's daemon was last reached, where there is more than one way.
+	Via string
 	// Instances counts this entry's instances, including those being made.
 	Instances int
 	// MaxInstances is how many it takes; 0 where their number has no limit of its own.

@@ -168,7 +168,7 @@ func TestDrillKilledFetches(t *testing.T) {
 		t.Fatal(err)
 	}
 	content := read(t, path)
-	steps, converged, hollow := 0, 0, 0
+	steps, converged, hollow, left := 0, 0, 0, 0
 	for at := 1; ; at++ {
 		ended := 0
 		for i, when := range []string{"before", "after"} {
@@ -195,13 +195,18 @@ func TestDrillKilledFetches(t *testing.T) {
 					converged++
 				}
 				o.remove(uid)
+				o.collect(1)
+				if unfinished := o.unfinished(); len(unfinished) > 0 {
+					left += len(unfinished)
+					t.Errorf("after the grace period there are %q", unfinished)
+				}
 			})
 		}
 		if ended == 2 && at > 1 {
 			break
 		}
 	}
-	fmt.Printf("fetch crash: %d steps, %d converged, %d hollow bases used\n", steps, converged, hollow)
+	fmt.Printf("fetch crash: %d steps, %d converged, %d hollow bases used, %d left after the grace period\n", steps, converged, hollow, left)
 	if steps < 6 || converged != steps {
 		t.Errorf("%d steps, %d converged", steps, converged)
 	}

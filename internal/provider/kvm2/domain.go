@@ -91,6 +91,13 @@ func (b *backend) DomainXML(ctx context.Context, name string) (string, error) {
 	})
 }
 
+// LiveXML is the domain's XML as it runs.
+func (b *backend) LiveXML(ctx context.Context, name string) (string, error) {
+	return withDomain(ctx, b, name, func(c *golibvirt.Libvirt, d golibvirt.Domain) (string, error) {
+		return c.DomainGetXMLDesc(d, 0)
+	})
+}
+
 // Metadata is the element of a namespace in a domain's metadata.
 func (b *backend) Metadata(ctx context.Context, name, namespaceURI string) (string, error) {
 	return withDomain(ctx, b, name, func(c *golibvirt.Libvirt, d golibvirt.Domain) (string, error) {

@@ -40,6 +40,9 @@ func (b *backend) Host(ctx context.Context) (libvirt.HostInfo, error) {
 	if err := caps.Unmarshal(got.caps); err != nil {
 		return libvirt.HostInfo{}, fmt.Errorf("unreadable host capabilities: %w", err)
 	}
+	if l, err := b.linker.Get(ctx); err == nil {
+		got.info.Via = l.Via()
+	}
 	got.info.UUID = caps.Host.UUID
 	if caps.Host.CPU != nil {
 		got.info.Arch = caps.Host.CPU.Arch

@@ -48,6 +48,8 @@ type Backend interface {
 	Domain(ctx context.Context, name string) (DomainInfo, error)
 	// DomainXML is the domain's inactive (persistent) XML.
 	DomainXML(ctx context.Context, name string) (string, error)
+	// LiveXML is the XML of a domain as it runs, with what backs its disks as far as the daemon knows; that of its definition where it is off.
+	LiveXML(ctx context.Context, name string) (string, error)
 	// Metadata is the element of a domain's metadata in the given namespace; CodeNoMetadata when it has none.
 	Metadata(ctx context.Context, name, namespaceURI string) (string, error)
 	// SetMetadata replaces that element in the persistent definition, and in the live one where the domain runs.
@@ -85,6 +87,8 @@ type HostInfo struct {
 	Arch string
 	// FreeMemoryMiB is the memory that new guests could use.
 	FreeMemoryMiB int64
+	// Via is how the daemon's socket is reached, where there is more than one way.
+	Via string
 	// CPUs is the number of processors.
 	CPUs int
 }

@@ -49,9 +49,17 @@ func (p *Provider) checkHost(ctx context.Context, h *host) {
 	if err != nil {
 		state.Reason, state.Message = hostReason(err), err.Error()
 	}
-	if h.update(state) {
+	switch ready, reason := h.update(state); {
+	case ready:
 		p.watch.Tell("")
+	case reason:
+		p.watch.Tell("host/" + h.name) // nothing to a Proxy
 	}
+}
+
+// versionText is libvirt's number of a version as people write it.
+func versionText(n uint64) string {
+	return fmt.Sprintf("%d.%d.%d", n/1_000_000, n/1_000%1_000, n%1_000)
 }
 
 // hostReason is the one word for why a host is not ready.
@@ -71,16 +79,26 @@ func hostReason(err error) string {
 	return provider.HostUnreachable
 }
 
-// inspect reads what placement needs to know. The pool is not refreshed: a refresh that fails would stop it.
+// inspect reads what placement needs to know, and keeps what was last known of the rest. The pool is not refreshed: a refresh that fails would stop it.
 func (p *Provider) inspect(ctx context.Context, h *host) (provider.HostState, error) {
-	var s provider.HostState
+	last := h.snapshot()
+	s := provider.HostState{
+		HostName: last.HostName, LibvirtVersion: last.LibvirtVersion, Via: last.Via, Instances: last.Instances,
+		PoolAvailableGiB: last.PoolAvailableGiB, PoolSeen: last.PoolSeen,
+	}
 	info, err := h.backend.Host(ctx)
 	if err != nil {
 		return s, translate(h.name, "", "looking at the host", err)
 	}
-	if s.Instances, err = p.countInstances(ctx, h); err != nil {
+	s.HostName, s.LibvirtVersion = bounded(info.Hostname), versionText(info.LibvirtVersion)
+	if !h.cfg.Local {
+		s.Via = info.Via
+	}
+	count, err := p.countInstances(ctx, h)
+	if err != nil {
 		return s, err
 	}
+	s.Instances = count
 	if _, err := p.capable(ctx, h, need{Arch: p.usualArch(info.Arch), Emulation: p.entry.AllowEmulation}); err != nil {
 		return s, err
 	}
@@ -89,7 +107,7 @@ func (p *Provider) inspect(ctx context.Context, h *host) (provider.HostState, er
 		return s, translate(h.name, "pool "+h.cfg.Pool, "looking at the pool", err)
 	}
 	s.FreeMemoryMiB, s.RoomKnown = info.FreeMemoryMiB, true
-	s.PoolAvailableGiB = max(pool.Available-p.reserveBytes(), 0) / gib
+	s.PoolAvailableGiB, s.PoolSeen = max(pool.Available-p.reserveBytes(), 0)/gib, time.Now()
 	if lacking := roomFor(firstBoot, pool.Available, p.reserveBytes(), 0); lacking != nil {
 		return s, &provider.Error{
 			Kind: provider.Capacity, Reason: provider.HostDegraded, Host: h.name, Object: "pool " + h.cfg.Pool, Message: lacking.message(h.cfg.Pool),

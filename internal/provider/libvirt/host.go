@@ -26,6 +26,8 @@ type host struct {
 	entries   map[string]string       // entry by domain, as marks said
 	making    map[string]bool         // UIDs of Creates in flight
 	offers    map[string]cachedOffer  // by architecture
+	writing   map[string]bool         // volumes of publications in flight
+	used      map[string]time.Time    // when a source was last looked for, by its stem
 }
 
 type cachedOffer struct {
@@ -37,6 +39,7 @@ func newHost(cfg config.Host, backend Backend) *host {
 	return &host{
 		name: cfg.Name, cfg: cfg, backend: backend,
 		addresses: map[string][]netip.Addr{}, entries: map[string]string{}, making: map[string]bool{}, offers: map[string]cachedOffer{},
+		writing: map[string]bool{}, used: map[string]time.Time{},
 		state: provider.HostState{
 			Name: cfg.Name, Reason: provider.HostUnknown, Message: "not looked at yet", Unschedulable: !cfg.IsSchedulable(),
 		},
@@ -85,11 +88,11 @@ func (h *host) snapshot() provider.HostState {
 	return h.state
 }
 
-// update replaces the state, and says whether readiness changed.
-func (h *host) update(s provider.HostState) (changed bool) {
+// update replaces the state, and says whether readiness changed, or the reason.
+func (h *host) update(s provider.HostState) (ready, reason bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	changed = h.state.Ready != s.Ready
+	ready, reason = h.state.Ready != s.Ready, h.state.Reason != s.Reason
 	h.state = s
-	return changed
+	return ready, reason
 }

@@ -73,11 +73,12 @@ type Provider struct {
 }
 
 var (
-	_ provider.Provider = (*Provider)(nil)
-	_ provider.Watcher  = (*Provider)(nil)
-	_ provider.Retainer = (*Provider)(nil)
-	_ provider.Closer   = (*Provider)(nil)
-	_ provider.Puller   = (*Provider)(nil)
+	_ provider.Provider       = (*Provider)(nil)
+	_ provider.Watcher        = (*Provider)(nil)
+	_ provider.Retainer       = (*Provider)(nil)
+	_ provider.Closer         = (*Provider)(nil)
+	_ provider.Puller         = (*Provider)(nil)
+	_ provider.SpaceReclaimer = (*Provider)(nil)
 )
 
 // New makes a Provider and starts to look at its hosts; Close ends it.

@@ -22,6 +22,7 @@ type publication struct {
 	volume  string
 	conn    Backend // of its own, once it was opened
 	release func()
+	done    func() // the volume is not written any more
 	// made: the volume is there, and ours to remove.
 	made bool
 }
@@ -39,6 +40,7 @@ func (b *publication) Write(ctx context.Context, r io.Reader, length int64, _ im
 
 func (b *publication) write(ctx context.Context, r io.Reader, length int64) (err error) {
 	b.volume = b.source.NewVolume()
+	b.done = b.writes(b.volume)
 	if b.conn, err = b.backend.Dedicated(ctx); err != nil {
 		return err
 	}
@@ -84,8 +86,12 @@ func (b *publication) Discard(ctx context.Context) error {
 	return nil
 }
 
-// end closes the connection and gives the room back.
+// end closes the connection, and gives back the room and the volume.
 func (b *publication) end() {
+	if b.done != nil {
+		defer b.done()
+		b.done = nil
+	}
 	if b.conn != nil {
 		b.conn.Close()
 		b.conn = nil

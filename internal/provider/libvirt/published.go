@@ -42,10 +42,12 @@ const agentLayout = "1"
 // Agent is the source of an agent for an architecture: the digest of its content, in hexadecimal.
 func (n Names) Agent(entry, arch, sha256hex string) Source {
 	sum := sha256.Sum256([]byte(agentLayout + "\n" + sha256hex))
-	return Source{n.ours() + "agent-" + entry + "-" + arch + "-" + hex.EncodeToString(sum[:16])}
+	return Source{n.agents(entry) + arch + "-" + hex.EncodeToString(sum[:16])}
 }
 
 func (n Names) bases(entry string) string { return n.ours() + "base-" + entry + "-" }
+
+func (n Names) agents(entry string) string { return n.ours() + "agent-" + entry + "-" }
 
 // NewVolume is a name that nobody else makes.
 func (s Source) NewVolume() string {

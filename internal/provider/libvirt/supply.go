@@ -125,6 +125,7 @@ func localFault(object string, err error) *provider.Error {
 
 // findSupply looks for what is published of a source; ok is false where nothing usable is.
 func (c *creation) findSupply(ctx context.Context, s Source) (found supply, ok bool, err error) {
+	c.use(s)
 	volumes, err := c.backend.Volumes(ctx)
 	if err != nil {
 		return supply{}, false, translate(c.name, "pool "+c.cfg.Pool, "listing the volumes", err)

@@ -139,6 +139,8 @@ func (c *contract) absent(t *testing.T) {
 	wantCode(t, "Domain", err, libvirt.CodeNoDomain)
 	_, err = c.DomainXML(ctx, name)
 	wantCode(t, "DomainXML", err, libvirt.CodeNoDomain)
+	_, err = c.LiveXML(t.Context(), name)
+	wantCode(t, "LiveXML", err, libvirt.CodeNoDomain)
 	_, err = c.Metadata(ctx, name, libvirt.MarkNamespace)
 	wantCode(t, "Metadata", err, libvirt.CodeNoDomain)
 	_, err = c.InterfaceAddresses(ctx, name, libvirt.SourceLease)

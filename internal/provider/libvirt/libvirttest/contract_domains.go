@@ -61,6 +61,11 @@ func (c *contract) definitions(t *testing.T) {
 	if err := d.Unmarshal(text); err != nil || d.UUID != id {
 		t.Errorf("got %q, %v", text, err)
 	}
+	text, err = c.LiveXML(t.Context(), name)
+	ok(t, "live XML of what is off", err)
+	if err := d.Unmarshal(text); err != nil || d.UUID != id {
+		t.Errorf("got %q, %v", text, err)
+	}
 	wantCode(t, "destroy what is off", c.Destroy(t.Context(), name), libvirt.CodeOperationInvalid)
 	_, err = c.InterfaceAddresses(t.Context(), name, libvirt.SourceAgent)
 	wantCode(t, "addresses of what is off", err, libvirt.CodeOperationInvalid)

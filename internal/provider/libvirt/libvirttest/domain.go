@@ -27,6 +27,7 @@ type domain struct {
 	metadata      map[string]string // element without its namespace, by namespace
 	state, reason int
 	persistent    bool
+	live          string // what its live XML shows beyond its definition
 	addresses     map[libvirt.AddressSource]answer
 }
 
@@ -65,6 +66,16 @@ func (d *Daemon) AddDomain(name, id string, running bool) {
 		dom.state, dom.reason = stateRunning, reasonBooted
 	}
 	d.domains[name] = dom
+}
+
+// DefineXML makes a domain of somebody else's as its XML says.
+func (d *Daemon) DefineXML(text string) error { return d.Backend().Define(context.Background(), text) }
+
+// ShowLive has the live XML of a domain, and not its definition, show text: a disk that was plugged in, or what backs one.
+func (d *Daemon) ShowLive(name, text string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.domains[name].live = text
 }
 
 // RemoveDomain removes a domain behind everybody's back.
@@ -147,6 +158,15 @@ func (b *Backend) Domain(ctx context.Context, name string) (info libvirt.DomainI
 func (b *Backend) DomainXML(ctx context.Context, name string) (text string, err error) {
 	err = b.onDomain(ctx, "DomainXML", name, func(_ *Daemon, dom *domain) error {
 		text = dom.xml()
+		return nil
+	})
+	return text, err
+}
+
+// LiveXML is its definition, with what ShowLive added.
+func (b *Backend) LiveXML(ctx context.Context, name string) (text string, err error) {
+	err = b.onDomain(ctx, "LiveXML", name, func(_ *Daemon, dom *domain) error {
+		text = dom.xml() + dom.live
 		return nil
 	})
 	return text, err

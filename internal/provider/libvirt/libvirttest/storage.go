@@ -84,6 +84,13 @@ func (d *Daemon) AddVolume(name, content string) {
 	d.volumes[name] = &volume{format: "raw", capacity: n, length: n, allocation: n, content: []byte(content)}
 }
 
+// AddOverlay puts a disk of somebody else's into the pool, backed by a file.
+func (d *Daemon) AddOverlay(name, backing string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.volumes[name] = &volume{format: "qcow2", capacity: 1 << 30, length: qcow2Overhead, allocation: qcow2Overhead, backing: backing}
+}
+
 // RemoveFile removes a volume's file behind the daemon's back: the volume is listed until the next refresh.
 func (d *Daemon) RemoveFile(name string) {
 	d.mu.Lock()
