@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/egress-proxies/egress-proxies-operator/internal/cli"
 	"github.com/egress-proxies/egress-proxies-operator/standalone/internal/backup"
 )
 
@@ -20,7 +21,7 @@ func newBackup(dataDir *string) *cobra.Command {
 made of, keys and certificates, and the providers file (not the keys that it names). The file holds secrets, and has mode 0600. It is
 read back and checked before the command ends well.`,
 		Example: `  egress-standalone backup egress-$(date +%F).tar.gz`,
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    cli.UsageArgs(cobra.ExactArgs(1)),
 		RunE: interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			paths, err := resolve(*dataDir)
 			if err != nil {
@@ -48,7 +49,7 @@ certificates, so that kubeconfigs of before work. Never run it beside the one th
 instances.`,
 		Example: `  egress-standalone --data-dir /srv/egress restore egress-2026-01-31.tar.gz
   egress-standalone --data-dir /srv/egress up`,
-		Args: usageArgs(cobra.ExactArgs(1)),
+		Args: cli.UsageArgs(cobra.ExactArgs(1)),
 		RunE: interruptible(func(ctx context.Context, cmd *cobra.Command, args []string) error {
 			paths, err := resolve(*dataDir)
 			if err != nil {

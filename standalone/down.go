@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/egress-proxies/egress-proxies-operator/internal/cli"
 	"github.com/egress-proxies/egress-proxies-operator/standalone/internal/background"
 	"github.com/egress-proxies/egress-proxies-operator/standalone/internal/datadir"
 	"github.com/egress-proxies/egress-proxies-operator/standalone/internal/down"
@@ -31,7 +32,7 @@ With --wipe, first delete the Proxies of all namespaces, with their instances on
 that where it does not run); then stop it; then delete the data. Where an instance cannot be deleted, everything else stays too.`,
 		Example: `  egress-standalone down
   egress-standalone down --wipe`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not within --timeout %s", timeout))
 			defer cancel()

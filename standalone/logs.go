@@ -6,7 +6,6 @@ import (
 	"flag"
 	"io"
 	"log/slog"
-	"os"
 	"strconv"
 
 	"github.com/spf13/pflag"
@@ -48,14 +47,4 @@ func (f *logFlags) logger(w io.Writer) (*slog.Logger, error) {
 		}
 	}
 	return log, nil
-}
-
-// isTerminal says whether people read along.
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }

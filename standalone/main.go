@@ -46,7 +46,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		Long:             long,
 		Version:          versions(),
 		TraverseChildren: true,
-		Args:             usageArgs(cobra.NoArgs),
+		Args:             cli.UsageArgs(cobra.NoArgs),
 		RunE:             func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("egress-standalone {{.Version}}\n")
@@ -82,16 +82,6 @@ func makeInterruptible(command *cobra.Command) {
 	}
 }
 
-// usageArgs makes a mistake in the arguments one of usage.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return cli.UsageError(fmt.Errorf("%w; see %s --help", err, cmd.CommandPath()))
-		}
-		return nil
-	}
-}
-
 // interruptible gives a command a context that ends with SIGINT and SIGTERM. A second signal ends the process at once.
 func interruptible(run func(ctx context.Context, cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
@@ -108,7 +98,7 @@ func versions() string {
 
 func newVersion() *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the versions of this program and of the Kubernetes API in it", Args: usageArgs(cobra.NoArgs),
+		Use: "version", Short: "Print the versions of this program and of the Kubernetes API in it", Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "egress-standalone", versions())
 			return err

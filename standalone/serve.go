@@ -96,7 +96,7 @@ func newServe(dataDir *string) *cobra.Command {
 a line that begins with "ready:" is printed.`,
 		Example: `  egress-standalone serve
   egress-standalone --data-dir /srv/egress serve --providers /etc/egress/providers.yaml --reflector none --port 6443`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			err := flags.run(ctx, cmd, *dataDir)
 			if errors.Is(err, errRenew) {

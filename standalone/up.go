@@ -13,6 +13,7 @@ import (
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
 	"github.com/egress-proxies/egress-proxies-operator/config/samples"
+	"github.com/egress-proxies/egress-proxies-operator/internal/cli"
 	"github.com/egress-proxies/egress-proxies-operator/standalone/internal/background"
 	"github.com/egress-proxies/egress-proxies-operator/standalone/internal/progress"
 	"github.com/egress-proxies/egress-proxies-operator/standalone/internal/up"
@@ -29,7 +30,7 @@ func newUp(dataDir *string) *cobra.Command {
 and print lines to paste. Run again, it changes nothing. "down" stops the server.`,
 		Example: `  egress-standalone up
   egress-standalone --data-dir /srv/egress up --providers /etc/egress/providers.yaml --no-samples`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not within --timeout %s", timeout))
 			defer cancel()
@@ -88,5 +89,5 @@ func lockedCommand(ctx context.Context, dataDir string, flags *serverFlags, tell
 }
 
 func newProgress(cmd *cobra.Command) *progress.Printer {
-	return &progress.Printer{Out: cmd.ErrOrStderr(), Terminal: isTerminal(cmd.ErrOrStderr()), Now: time.Now}
+	return &progress.Printer{Out: cmd.ErrOrStderr(), Terminal: cli.IsTerminal(cmd.ErrOrStderr()), Now: time.Now}
 }

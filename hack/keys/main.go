@@ -51,16 +51,13 @@ func run(source, page string) error {
 	return os.WriteFile(page, []byte(before+begin+r.text.String()+end+after), 0o600)
 }
 
-// declared is a struct type.
-type declared struct{ fields []field }
-
 type field struct {
 	name, key, types, doc, of string
 	list, keyed               bool
 }
 
-func structsOf(file *ast.File) map[string]declared {
-	all := map[string]declared{}
+func structsOf(file *ast.File) map[string][]field {
+	all := map[string][]field{}
 	for _, d := range file.Decls {
 		general, ok := d.(*ast.GenDecl)
 		if !ok || general.Tok != token.TYPE {
@@ -72,7 +69,7 @@ func structsOf(file *ast.File) map[string]declared {
 				continue
 			}
 			if fields, ok := spec.Type.(*ast.StructType); ok {
-				all[spec.Name.Name] = declared{fields: fieldsOf(fields)}
+				all[spec.Name.Name] = fieldsOf(fields)
 			}
 		}
 	}
@@ -115,19 +112,19 @@ func firstParagraph(doc *ast.CommentGroup) string {
 }
 
 type reference struct {
-	structs map[string]declared
+	structs map[string][]field
 	text    strings.Builder
 }
 
 // section writes the table of one struct, and after it those of the structs that it holds.
 func (r *reference) section(path, name string) {
-	s := r.structs[name]
+	fields := r.structs[name]
 	title := "Top level"
 	if path != "" {
 		title = "`" + path + "`"
 	}
 	typed := false
-	for _, f := range s.fields {
+	for _, f := range fields {
 		typed = typed || f.types != ""
 	}
 	fmt.Fprintf(&r.text, "\n## %s\n\n", title)
@@ -136,7 +133,7 @@ func (r *reference) section(path, name string) {
 	} else {
 		r.text.WriteString("| key | meaning |\n|---|---|\n")
 	}
-	for _, f := range s.fields {
+	for _, f := range fields {
 		types := ""
 		if typed {
 			types = " " + strings.ReplaceAll(f.types, ",", ", ") + " |"
@@ -144,9 +141,9 @@ func (r *reference) section(path, name string) {
 				types = " all |"
 			}
 		}
-		fmt.Fprintf(&r.text, "| `%s` |%s %s |\n", f.key, types, meaning(s, f))
+		fmt.Fprintf(&r.text, "| `%s` |%s %s |\n", f.key, types, meaning(fields, f))
 	}
-	for _, f := range s.fields {
+	for _, f := range fields {
 		if _, ok := r.structs[f.of]; !ok {
 			continue
 		}
@@ -167,9 +164,9 @@ var (
 )
 
 // meaning is a field's comment without the field's name at its start, and with keys for the names of other fields.
-func meaning(s declared, f field) string {
+func meaning(fields []field, f field) string {
 	keys := map[string]string{}
-	for _, other := range s.fields {
+	for _, other := range fields {
 		keys[other.name] = other.key
 	}
 	text := start.ReplaceAllString(strings.TrimPrefix(f.doc, f.name), "")

@@ -44,7 +44,7 @@ type Decorator func(libvirt.Backend) libvirt.Backend
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer, decorators ...Decorator) int {
 	root := &cobra.Command{
 		Use: "egress-proxies", Short: "Exit IPs as Kubernetes resources", Long: long, Version: version(),
-		Args: usageArgs(cobra.NoArgs),
+		Args: UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	s := streams{stdout, stderr}
@@ -83,8 +83,8 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdout, st
 // UsageError makes an error one of who called: its exit code is ExitUsage.
 func UsageError(err error) error { return usageError{err} }
 
-// usageArgs makes a mistake in the arguments one of usage.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+// UsageArgs makes a mistake in the arguments one of usage.
+func UsageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
 			return usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
@@ -95,7 +95,7 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 
 func newVersion(s streams) *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: usageArgs(cobra.NoArgs),
+		Use: "version", Short: "Print the version", Args: UsageArgs(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintln(s.out, "egress-proxies", version())
 			return err
@@ -103,8 +103,8 @@ func newVersion(s streams) *cobra.Command {
 	}
 }
 
-// isTerminal says whether people read along.
-func isTerminal(w io.Writer) bool {
+// IsTerminal says whether people read along.
+func IsTerminal(w io.Writer) bool {
 	file, ok := w.(*os.File)
 	if !ok {
 		return false

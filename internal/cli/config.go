@@ -13,14 +13,14 @@ import (
 
 func newConfig(s streams) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "config", Short: "Work with the providers file", Args: usageArgs(cobra.NoArgs),
+		Use: "config", Short: "Work with the providers file", Args: UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(&cobra.Command{
 		Use:     "check FILE",
 		Short:   "Say what is wrong with a providers file: everything at once, each with its line",
 		Example: "  egress-proxies config check providers.yaml",
-		Args:    usageArgs(cobra.ExactArgs(1)),
+		Args:    UsageArgs(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			file, err := LoadProviders(args[0])
 			if err != nil {

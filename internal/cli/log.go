@@ -30,7 +30,7 @@ func (f *LogFlags) Logger(w io.Writer) (*slog.Logger, error) {
 	options := &slog.HandlerOptions{Level: f.level}
 	var handler slog.Handler
 	switch {
-	case f.format == "text", f.format == "auto" && isTerminal(w):
+	case f.format == "text", f.format == "auto" && IsTerminal(w):
 		handler = slog.NewTextHandler(w, options)
 	case f.format == "json", f.format == "auto":
 		handler = slog.NewJSONHandler(w, options)

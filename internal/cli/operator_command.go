@@ -58,7 +58,7 @@ func newOperator(s streams, decorators []Decorator) *cobra.Command {
 		Short: "Make Proxies what their specs say",
 		Example: `  egress-proxies operator --providers providers.yaml
   egress-proxies operator --providers providers.yaml --kubeconfig ~/.kube/config --leader-elect --metrics-bind-address :8080`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			operator, err := flags.operator(s)
 			if err != nil {

@@ -21,7 +21,7 @@ func newReflector(s streams) *cobra.Command {
 request as one line. Probes go to it through each proxy; put it where the guests' traffic comes out as the world sees it.`,
 		Example: `  egress-proxies reflector --listen :8080
   curl -x http://PROXY:3128 --proxy-user USER http://REFLECTOR:8080/`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := logs.Logger(s.err)
 			if err != nil {

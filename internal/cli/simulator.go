@@ -48,7 +48,7 @@ with this socket make their instances here, so that these outlive the operator. 
 		Example: `  egress-proxies simulator --socket /tmp/simulator.sock
   egress-proxies simulator list --socket /tmp/simulator.sock
   egress-proxies simulator fault set dies-after-60s --proxies 'shop-*' --socket /tmp/simulator.sock`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := socket.check(); err != nil {
 				return err
@@ -78,7 +78,7 @@ func newSimulatorList(s streams, socket *simulatorSocket) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the instances of a simulator, whoever they belong to",
 		Example: "  egress-proxies simulator list --socket /tmp/simulator.sock -o json",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "table" && output != "json" {
 				return usageError{fmt.Errorf("--output %q: use table or json", output)}
@@ -127,7 +127,7 @@ func orDash(text string) string {
 
 func newSimulatorFault(s streams, socket *simulatorSocket) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "fault", Short: "Set, clear and list faults at run time", Args: usageArgs(cobra.NoArgs),
+		Use: "fault", Short: "Set, clear and list faults at run time", Args: UsageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	var rule simulated.Rule
@@ -135,7 +135,7 @@ func newSimulatorFault(s streams, socket *simulatorSocket) *cobra.Command {
 		Use: "set FAULT", Short: "Set a fault until it is cleared",
 		Example: `  egress-proxies simulator fault set host-unreachable --hosts sim-1 --socket /tmp/simulator.sock
   egress-proxies simulator fault set no-egress --proxies 'shop-*' --socket /tmp/simulator.sock`,
-		Args: usageArgs(cobra.ExactArgs(1)), ValidArgs: config.FaultNames(),
+		Args: UsageArgs(cobra.ExactArgs(1)), ValidArgs: config.FaultNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			rule.Fault = args[0]
 			return socket.client(func(c *simulated.Client) error { return c.SetFault(cmd.Context(), rule) })
@@ -145,7 +145,7 @@ func newSimulatorFault(s streams, socket *simulatorSocket) *cobra.Command {
 	set.Flags().StringVar(&rule.Proxies, "proxies", "", "`PATTERN` over the names of Proxies; all, and the hosts themselves, when left out")
 	clearFaults := &cobra.Command{
 		Use: "clear [FAULT]", Short: "Clear a fault that was set at run time, or all",
-		Args: usageArgs(cobra.MaximumNArgs(1)), ValidArgs: config.FaultNames(),
+		Args: UsageArgs(cobra.MaximumNArgs(1)), ValidArgs: config.FaultNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return socket.client(func(c *simulated.Client) error {
 				count, err := c.ClearFaults(cmd.Context(), strings.Join(args, ""))
@@ -158,7 +158,7 @@ func newSimulatorFault(s streams, socket *simulatorSocket) *cobra.Command {
 	}
 	list := &cobra.Command{
 		Use: "list", Short: "List the faults that were set at run time, or with --known all that there are",
-		Args: usageArgs(cobra.NoArgs),
+		Args: UsageArgs(cobra.NoArgs),
 	}
 	known := list.Flags().Bool("known", false, "list all faults with their meaning, without asking a simulator")
 	list.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -10,7 +10,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
-	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,8 +40,6 @@ const (
 	controlKeyInfo  = "egress-proxies control v1 "
 )
 
-var idPattern = regexp.MustCompile(`^[a-z0-9]{6,32}$`)
-
 // Identity is what this installation is called, and the key that its agents trust.
 type Identity struct {
 	// ID stands in every mark and name on every host: 6 to 32 of a-z and 0-9.
@@ -52,8 +49,8 @@ type Identity struct {
 
 // New makes an Identity of its parts: the cluster ID, and the control master key of 32 bytes.
 func New(id string, master []byte) (Identity, error) {
-	if !idPattern.MatchString(id) {
-		return Identity{}, fmt.Errorf("cluster ID %q must be 6 to 32 of a-z and 0-9", id)
+	if err := provider.CheckCluster(id); err != nil {
+		return Identity{}, err
 	}
 	if len(master) != controlKeyBytes {
 		return Identity{}, fmt.Errorf("the control key has %d bytes instead of %d", len(master), controlKeyBytes)

@@ -87,39 +87,53 @@ func (d *document) validateExits(path string, e *Entry) {
 	}
 }
 
-// validatePlaces refuses loopback addresses and exits that two entries would use.
+// block is the network of one simulated host.
+type block struct {
+	network netip.Prefix
+	at      string
+}
+
+// validatePlaces refuses exits and loopback addresses that two entries would use.
 func (d *document) validatePlaces(f *File) {
 	exits := map[string]string{}
-	type block struct {
-		network netip.Prefix
-		at      string
-	}
 	var blocks []block
 	for i := range f.Entries {
 		e, at := &f.Entries[i], item("entries", i)
-		for _, h := range e.Hosts {
-			if e.Type != TypeLocal {
-				continue
-			}
-			if first, ok := exits[h.Name]; ok {
-				d.failf(at, "has the exit %s, as %s has: each address and interface is the exit of one entry", h.Name, first)
-				break
-			}
-			exits[h.Name] = at
-		}
-		for j, h := range e.Hosts {
-			network, err := netip.ParsePrefix(h.Addresses)
-			if err != nil || e.Type != TypeSimulated {
-				continue
-			}
-			here := item(at+".hosts", j) + ".addresses"
-			for _, b := range blocks {
-				if b.network.Overlaps(network) {
-					d.failf(here, "overlaps with %s (%s): no two hosts share addresses", b.network, b.at)
-					break
-				}
-			}
-			blocks = append(blocks, block{network, here})
+		switch e.Type {
+		case TypeLocal:
+			d.uniqueExits(at, e, exits)
+		case TypeSimulated:
+			blocks = d.disjoint(at, e, blocks)
 		}
 	}
+}
+
+// uniqueExits reports an exit that another entry has; exits is from the exit to the entry.
+func (d *document) uniqueExits(at string, e *Entry, exits map[string]string) {
+	for _, h := range e.Hosts {
+		if first, ok := exits[h.Name]; ok {
+			d.failf(at, "has the exit %s, as %s has: each address and interface is the exit of one entry", h.Name, first)
+			return
+		}
+		exits[h.Name] = at
+	}
+}
+
+// disjoint reports networks that overlap with those before, and returns all.
+func (d *document) disjoint(at string, e *Entry, blocks []block) []block {
+	for i, h := range e.Hosts {
+		network, err := netip.ParsePrefix(h.Addresses)
+		if err != nil {
+			continue
+		}
+		here := item(at+".hosts", i) + ".addresses"
+		for _, b := range blocks {
+			if b.network.Overlaps(network) {
+				d.failf(here, "overlaps with %s (%s): no two hosts share addresses", b.network, b.at)
+				break
+			}
+		}
+		blocks = append(blocks, block{network, here})
+	}
+	return blocks
 }

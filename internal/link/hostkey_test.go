@@ -112,14 +112,15 @@ func TestRevokedHostKey(t *testing.T) {
 		"alone":                   {"@revoked * " + strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))},
 		"pinned in the same file": {pin, "@revoked " + pin},
 	} {
-		t.Run("L2: a revoked host key is Unauthorized: "+name, func(t *testing.T) {
+		// Of L2, which is about conditions and ProviderHealth too.
+		t.Run("a revoked host key is Unauthorized: "+name, func(t *testing.T) {
 			target := h.target
 			target.KnownHosts = linktest.KnownHosts(t, lines...)
 			_, err := Dial(t.Context(), target)
 			expectAuth(t, err, "is revoked by")
 		})
 	}
-	t.Run("L2: a revoked host key is not dialed again as an outage would be", func(t *testing.T) {
+	t.Run("a revoked host key is not dialed again as an outage would be", func(t *testing.T) {
 		target := h.target
 		target.KnownHosts = linktest.KnownHosts(t, pin, "@revoked "+pin)
 		k := NewKeeper(target)

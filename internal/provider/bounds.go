@@ -33,3 +33,20 @@ func (s InstanceSpec) CheckMachine() *Error {
 	}
 	return nil
 }
+
+// MachineFields are the fields of a Proxy's spec that stand in the shape and that only a machine has.
+func (s Shape) MachineFields() []string {
+	var fields []string
+	for _, f := range []struct {
+		name string
+		set  bool
+	}{
+		{"placement.image", s.Image != Image{}}, {"placement.vcpus", s.VCPUs != 0}, {"placement.memoryMiB", s.MemoryMiB != 0},
+		{"placement.diskSizeGb", s.DiskSizeGiB != 0},
+	} {
+		if f.set {
+			fields = append(fields, f.name)
+		}
+	}
+	return fields
+}

@@ -70,35 +70,31 @@ func resolve(proxy *v1alpha1.Proxy, file *config.File) (*config.Entry, provider.
 		}
 	}
 	image, wrong := resolveImage(entry, placement.Image)
-	if wrong == nil && !entry.HasMachines() {
-		wrong = machineless(entry, placement, softwareOf(proxy))
-	}
 	if wrong != nil {
 		return nil, provider.Shape{}, wrong
 	}
-	return entry, provider.Shape{
+	shape := provider.Shape{
 		Image:       image,
 		VCPUs:       or(int(placement.VCPUs), entry.Defaults.VCPUs),
 		MemoryMiB:   or(int(placement.MemoryMiB), entry.Defaults.MemoryMiB),
 		DiskSizeGiB: or(int(placement.DiskSizeGb), entry.Defaults.DiskSizeGb),
 		Software:    softwareOf(proxy),
 		Port:        int(proxy.Spec.Port),
-	}, nil
+	}
+	if wrong := machineless(entry, shape); wrong != nil {
+		return nil, provider.Shape{}, wrong
+	}
+	return entry, shape, nil
 }
 
-// machineless refuses what only a machine can have.
-func machineless(entry *config.Entry, placement v1alpha1.Placement, software provider.Software) *problem {
-	var fields []string
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"placement.vcpus", placement.VCPUs != 0}, {"placement.memoryMiB", placement.MemoryMiB != 0},
-		{"placement.diskSizeGb", placement.DiskSizeGb != 0}, {"software.type " + string(software), software != provider.SoftwareAgent},
-	} {
-		if f.set {
-			fields = append(fields, f.name)
-		}
+// machineless refuses what only a machine can have, where the entry makes none.
+func machineless(entry *config.Entry, shape provider.Shape) *problem {
+	if entry.HasMachines() {
+		return nil
+	}
+	fields := shape.MachineFields()
+	if shape.Software != provider.SoftwareAgent {
+		fields = append(fields, "software.type "+string(shape.Software))
 	}
 	if len(fields) == 0 {
 		return nil

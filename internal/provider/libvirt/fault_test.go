@@ -215,7 +215,8 @@ func TestFailedFetches(t *testing.T) {
 			t.Error("a volume was made")
 		}
 	})
-	t.Run("C5: a newer marker is left alone, and said", func(t *testing.T) {
+	// Of C5, which is about snapshots and the providers file too.
+	t.Run("a newer marker is left alone, and said", func(t *testing.T) {
 		r := newRig(t, libvirttest.Config{})
 		r.mustMake(t)
 		vanishes(t, r)

@@ -3,11 +3,12 @@
 package libvirt_test
 
 import (
-	"errors"
+	"context"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -18,149 +19,161 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt/libvirttest"
 )
 
-func TestHostsThatCannot(t *testing.T) {
+func TestListOverHosts(t *testing.T) {
+	daemons := map[string]*libvirttest.Daemon{"kvm-1": libvirttest.New(libvirttest.Config{}), "kvm-2": libvirttest.New(libvirttest.Config{})}
+	o := options(t, daemons["kvm-1"])
+	o.Entry.Hosts = append(o.Entry.Hosts, config.Host{Name: "kvm-2", Address: "198.51.100.8", Pool: "default", Network: "default"})
+	o.Backend = func(h config.Host) libvirt.Backend { return daemons[h.Name].Backend() }
+	r := rigOver(t, daemons["kvm-1"], o)
+	var made []provider.InstanceRef
+	for _, host := range []string{"kvm-1", "kvm-2", "kvm-2"} {
+		spec := r.spec()
+		spec.Host, spec.UID = host, uuid.NewString()
+		if _, err := r.settle(t.Context(), spec); err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, spec.InstanceRef)
+	}
+	daemons["kvm-2"].AddDomain("somebody-elses", "", true)
+	all, err := r.List(t.Context())
+	if err != nil || len(all) != 3 {
+		t.Fatalf("list: %+v, %v", all, err)
+	}
+	for _, ref := range made {
+		if !slices.ContainsFunc(all, func(i provider.Instance) bool { return i.InstanceRef == ref && i.State == provider.StateRunning }) {
+			t.Errorf("%+v is missing", ref)
+		}
+	}
+	for _, method := range []string{"Domains", "Metadata"} {
+		t.Run("M15: the link dies before "+method+", and the list fails as a whole", func(t *testing.T) {
+			daemons["kvm-2"].SetFaults(failing(method, errLink), nil)
+			defer daemons["kvm-2"].SetFaults(nil, nil)
+			all, err := r.List(t.Context())
+			want(t, err, provider.Transient, "host kvm-2", "the link broke")
+			if all != nil {
+				t.Errorf("a part of the list came with the error: %+v", all)
+			}
+		})
+	}
+	t.Run("M15: the link dies after some marks were read", func(t *testing.T) {
+		read := 0
+		daemons["kvm-2"].SetFaults(func(_ context.Context, m, _ string) error {
+			if m == "Metadata" {
+				if read++; read > 1 {
+					return errLink
+				}
+			}
+			return nil
+		}, nil)
+		defer daemons["kvm-2"].SetFaults(nil, nil)
+		if all, err := r.List(t.Context()); err == nil || all != nil {
+			t.Errorf("got %+v, %v", all, err)
+		}
+	})
+}
+
+func TestHosts(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		cfg    libvirttest.Config
-		change func(*libvirt.Options)
+		before libvirttest.Fault
+		fill   int64
+		reason string
 		says   string
 	}{
-		{"no KVM", libvirttest.Config{NoKVM: true}, nil, "KVM"},
-		{"no bridge", libvirttest.Config{Bridges: []string{"other"}}, nil, "bridge br0"},
-		{"no network", libvirttest.Config{}, func(o *libvirt.Options) { o.Entry.Hosts[0].Network, o.Entry.Hosts[0].Bridge = "none", "" }, "network none"},
-		{"H4e: a pool that is not of files", libvirttest.Config{PoolType: "logical"}, nil, "logical"},
-		{"X16: no EFI", libvirttest.Config{NoEFI: true}, func(o *libvirt.Options) {
-			i := o.Entry.Images["debian"]
-			i.Firmware = config.FirmwareEFI
-			o.Entry.Images["debian"] = i
-		}, "EFI"},
+		{name: "ready", reason: provider.HostReady},
+		{name: "unreachable", before: failing("Host", errLink), reason: provider.HostUnreachable, says: "the link broke"},
+		{name: "unauthorized", before: failing("Host", &libvirt.HostError{Reason: provider.HostUnauthorized, Message: "revoked"}), reason: provider.HostUnauthorized, says: "revoked"},
+		{name: "incapable", cfg: libvirttest.Config{NoKVM: true}, reason: provider.HostIncapable, says: "KVM"},
+		{name: "degraded", before: failing("Domains", &libvirt.DaemonError{Code: 1, Message: "no"}), reason: provider.HostDegraded, says: "no"},
+		{name: "full", fill: 1 << 30, reason: provider.HostDegraded, says: "reserve"},
+		{name: "silent", before: func(ctx context.Context, _, _ string) error { <-ctx.Done(); return ctx.Err() }, reason: provider.HostTimeout, says: "time"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, c.cfg, func(o *libvirt.Options) {
-				if c.change != nil {
-					c.change(o)
+			synctest.Test(t, func(t *testing.T) {
+				d := libvirttest.New(c.cfg)
+				if c.fill > 0 {
+					d.FillPool(c.fill)
+					if _, err := d.Backend().Pool(t.Context(), true); err != nil {
+						t.Fatal(err)
+					}
+				}
+				d.SetFaults(c.before, nil)
+				o := options(t, d)
+				o.CheckInterval = time.Minute
+				p, err := libvirt.New(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer p.Close()
+				time.Sleep(20 * time.Second) // of the bubble's own clock
+				h := p.Hosts()[0]
+				if h.Name != hostName || h.Reason != c.reason || h.Ready != (c.reason == provider.HostReady) || !strings.Contains(h.Message, c.says) {
+					t.Errorf("got %+v", h)
+				}
+				if h.Ready && (!h.RoomKnown || h.PoolAvailableGiB != 98 || h.FreeMemoryMiB == 0) {
+					t.Errorf("room: %+v", h)
+				}
+				refreshes := slices.Contains(d.Calls(), "RefreshPool") && c.fill == 0
+				if refreshes {
+					t.Error("the round refreshed the pool")
+				}
+				// It comes back by itself.
+				d.SetFaults(nil, nil)
+				d.FillPool(90 << 30)
+				if _, err := d.Backend().Pool(t.Context(), true); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(70 * time.Second)
+				if h := p.Hosts()[0]; h.Ready == c.cfg.NoKVM {
+					t.Errorf("a minute later: %+v", h)
 				}
 			})
-			before := r.daemon.Dump()
-			_, err := r.settle(t.Context(), r.spec())
-			want(t, err, provider.Permanent, "host "+hostName, c.says)
-			var e *provider.Error
-			if errors.As(err, &e) && e.Reason != provider.HostIncapable {
-				t.Errorf("reason %q", e.Reason)
-			}
-			if diff := cmp.Diff(before, r.daemon.Dump()); diff != "" {
-				t.Errorf("something was made:\n%s", diff)
-			}
 		})
 	}
-	t.Run("emulation only where the entry allows it", func(t *testing.T) {
-		r := newRig(t, libvirttest.Config{NoKVM: true}, func(o *libvirt.Options) { o.Entry.AllowEmulation = true })
+}
+
+func TestHostsCountInstances(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := libvirttest.New(libvirttest.Config{})
+		o := options(t, d)
+		o.CheckInterval = time.Minute
+		p, err := libvirt.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		names, _ := libvirt.NewNames(cluster)
+		r := &rig{p, d, names, uuid.NewString()}
 		r.mustMake(t)
-		if text, _ := r.daemon.Backend().DomainXML(t.Context(), r.domain()); !strings.Contains(text, `type="qemu"`) || !strings.Contains(text, `mode="maximum"`) {
-			t.Errorf("domain:\n%s", text)
+		d.AddDomain("somebody-elses", "", true)
+		d.AddDomain(names.Domain(uuid.NewString()), "", true) // without a mark
+		time.Sleep(70 * time.Second)
+		if n := p.Hosts()[0].Instances; n != 1 {
+			t.Errorf("%d instances", n)
+		}
+		if err := p.Delete(t.Context(), r.ref()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(70 * time.Second)
+		if n := p.Hosts()[0].Instances; n != 0 {
+			t.Errorf("%d instances after the delete", n)
 		}
 	})
 }
 
-// The rows M4 and M5 are proven on the real host; these are their decisions.
-func TestRoomAndSize(t *testing.T) {
-	t.Run("files that came behind the daemon's back are seen", func(t *testing.T) {
-		r := newRig(t, libvirttest.Config{})
-		r.mustMake(t)
-		r.daemon.FillPool(2<<30 + 100<<20)
-		full := r.spec()
-		full.UID = uuid.NewString()
-		_, err := r.settle(t.Context(), full)
-		want(t, err, provider.Capacity, "2.1 GiB free", "2.0 GiB are kept in reserve")
-		r.daemon.FillPool(3 << 30)
-		if _, err := r.settle(t.Context(), full); err != nil {
-			t.Errorf("with room: %v", err)
-		}
-	})
-	t.Run("an image that does not fit is not begun", func(t *testing.T) {
-		r := newRig(t, libvirttest.Config{})
-		r.daemon.FillPool(2 << 30)
-		_, err := r.settle(t.Context(), r.spec())
-		want(t, err, provider.Capacity, "pool default")
-		if got := r.daemon.VolumeNames(); len(got) > 0 {
-			t.Errorf("left: %q", got)
-		}
-	})
-	t.Run("a disk smaller than the image names both sizes, and a larger one mends it", func(t *testing.T) {
-		r := newRig(t, libvirttest.Config{}, func(o *libvirt.Options) {
-			o.Entry.Images["debian"] = config.Image{URL: imageFile(t, qcow2(3<<30)), Arch: "x86_64"}
-		})
-		_, err := r.settle(t.Context(), r.spec())
-		want(t, err, provider.Permanent, "diskSizeGb is 1", "1073741824 bytes", "3221225472 bytes", "set diskSizeGb to 3 or more")
-		spec := r.spec()
-		spec.DiskSizeGiB = 3
-		if _, err := r.settle(t.Context(), spec); err != nil {
-			t.Error(err)
-		}
-	})
-	t.Run("a refresh that is refused for a while is waited for", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, libvirttest.Config{})
-			r.mustMake(t)
-			r.uid = uuid.NewString()
-			r.daemon.BusyRefreshes(10)
-			r.mustMake(t)
-			r.daemon.BusyRefreshes(1000)
-			r.uid = uuid.NewString()
-			_, err := r.settle(t.Context(), r.spec())
-			want(t, err, provider.Transient, "asynchronous jobs")
-		})
-	})
-	t.Run("a refresh that failed is made good", func(t *testing.T) {
-		r := newRig(t, libvirttest.Config{})
-		r.mustMake(t)
-		r.daemon.FailRefreshes(1)
-		r.uid = uuid.NewString()
-		r.mustMake(t)
-	})
-}
-
-func TestStatesThatCreateFinds(t *testing.T) {
-	for _, c := range []struct {
-		name          string
-		state, reason int
-		want          int
-		kind          provider.Kind
-		remade        bool
-	}{
-		{name: "stopped is started", state: 5, reason: 1, want: 1},
-		{name: "paused from a snapshot is resumed", state: 3, reason: 7, want: 1},
-		{name: "paused for want of room is resumed where there is room", state: 3, reason: 5, want: 1},
-		{name: "paused by a user is left", state: 3, reason: 1, want: 3, kind: provider.Transient},
-		{name: "crashed is made anew", state: 6, reason: 1, want: 1, remade: true},
-		{name: "stopped by the watchdog is made anew", state: 3, reason: 6, want: 1, remade: true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := newRig(t, libvirttest.Config{})
-			first := r.mustMake(t)
-			r.daemon.SetState(r.domain(), c.state, c.reason)
-			calls := len(r.daemon.Calls())
-			_, err := r.settle(t.Context(), r.spec())
-			if c.want == 1 && err != nil {
-				t.Fatal(err)
-			} else if c.want != 1 {
-				want(t, err, c.kind, "paused")
-			}
-			info, err := r.daemon.Backend().Domain(t.Context(), r.domain())
-			if err != nil || info.State != c.want {
-				t.Errorf("state %d, %v", info.State, err)
-			}
-			if defined := slices.Contains(r.daemon.Calls()[calls:], "Define "+r.domain()); defined != c.remade {
-				t.Errorf("made anew: %t; first %v", defined, first.Created)
-			}
-		})
+func TestAnotherPoolInTheFile(t *testing.T) {
+	r := newRig(t, libvirttest.Config{})
+	r.mustMake(t)
+	before := r.ours()
+	o := options(t, r.daemon)
+	o.Entry.Hosts[0].Pool = "big"
+	moved := rigOver(t, r.daemon, o)
+	moved.uid = r.uid
+	_, err := moved.Create(t.Context(), moved.spec())
+	want(t, err, provider.Permanent, "default", "big", hostName)
+	want(t, moved.Delete(t.Context(), moved.ref()), provider.Permanent, "default", "big", hostName)
+	if diff := cmp.Diff(before, r.ours()); diff != "" {
+		t.Errorf("something of the instance changed: %s", diff)
 	}
-	t.Run("paused for want of room stays paused while there is none", func(t *testing.T) {
-		r := newRig(t, libvirttest.Config{})
-		r.mustMake(t)
-		r.daemon.SetState(r.domain(), 3, 5)
-		r.daemon.FillPool(1 << 20)
-		_, err := r.settle(t.Context(), r.spec())
-		want(t, err, provider.Capacity)
-	})
 }

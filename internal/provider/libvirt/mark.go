@@ -86,7 +86,7 @@ func (m Mark) Element() (string, error) {
 func (m Mark) Bare() (string, error) { return m.encode(xml.Name{Local: "instance"}) }
 
 func (m Mark) encode(name xml.Name) (string, error) {
-	uid, ok := CanonicalUID(m.UID)
+	uid, ok := provider.CanonicalUID(m.UID)
 	if !ok {
 		return "", fmt.Errorf("no mark for UID %q: not a UUID", m.UID)
 	}
@@ -138,7 +138,7 @@ func DecodeMark(element string) (Mark, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Mark{}, errors.New("more than a mark stands where the mark should")
 	}
-	uid, ok := CanonicalUID(x.UID)
+	uid, ok := provider.CanonicalUID(x.UID)
 	if !ok || x.Cluster == "" || x.Entry == "" {
 		return Mark{}, fmt.Errorf("the mark names no cluster, entry or UID: cluster %q, entry %q, UID %q", x.Cluster, x.Entry, x.UID)
 	}

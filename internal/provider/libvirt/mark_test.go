@@ -66,7 +66,7 @@ func TestDecodeMark(t *testing.T) {
 		{name: "no UID", text: `<instance version="1" cluster="c" entry="e"/>`},
 		{name: "a UID that is none", text: `<instance version="1" cluster="c" entry="e" uid="x"/>`},
 		{name: "two elements", text: `<instance version="1" cluster="c" entry="e" uid="` + testUID + `"/><x/>`},
-		{name: "C5: a newer mark is told apart from a broken one", text: `<instance version="2"><all different="x"/></instance>`, newer: true},
+		{name: "a newer mark is told apart from a broken one", text: `<instance version="2"><all different="x"/></instance>`, newer: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := DecodeMark(c.text); err == nil || errors.Is(err, ErrNewer) != c.newer {
@@ -75,7 +75,8 @@ func TestDecodeMark(t *testing.T) {
 		})
 	}
 	odd := ` <instance version="1" cluster="c" entry="e" uid=" ` + strings.ToUpper(testUID) + ` " created="yesterday" future="x"><shape/></instance>`
-	t.Run("E2: UIDs are read in canonical form, and a time that cannot be read decides nothing", func(t *testing.T) {
+	// Of E2, which is about the collector too.
+	t.Run("UIDs are read in canonical form, and a time that cannot be read decides nothing", func(t *testing.T) {
 		if m, err := DecodeMark(strings.TrimSpace(odd)); err != nil || !m.Owned("c", "e", testUID) || !m.Created.IsZero() {
 			t.Errorf("got %+v, %v", m, err)
 		}

@@ -19,18 +19,15 @@ const Prefix = "egress"
 // domainSpace is the name space of the UUIDs of domains. Changing it orphans what exists.
 var domainSpace = uuid.MustParse("6b1c8a52-0f0e-5d5e-9f0b-3a1d1f1c7e55")
 
-var (
-	clusterPattern = regexp.MustCompile(`^[a-z0-9]{6,32}$`)
-	uidPattern     = regexp.MustCompile(`^[0-9a-f]{32}$`)
-)
+var uidPattern = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
 // Names are the names of one cluster's objects on its hosts.
 type Names struct{ cluster string }
 
 // NewNames refuses a cluster ID that is not 6 to 32 of a-z and 0-9.
 func NewNames(cluster string) (Names, error) {
-	if !clusterPattern.MatchString(cluster) {
-		return Names{}, fmt.Errorf("cluster ID %q: must be 6 to 32 characters, each a-z or 0-9", cluster)
+	if err := provider.CheckCluster(cluster); err != nil {
+		return Names{}, err
 	}
 	return Names{cluster}, nil
 }
@@ -38,22 +35,17 @@ func NewNames(cluster string) (Names, error) {
 // Cluster is the cluster ID.
 func (n Names) Cluster() string { return n.cluster }
 
-// CanonicalUID is provider.CanonicalUID.
-func CanonicalUID(uid string) (canonical string, ok bool) { return provider.CanonicalUID(uid) }
-
 // SameUID compares in canonical form, dashes or not.
-func SameUID(a, b string) bool { return compact(a) == compact(b) }
-
-func compact(uid string) string { return provider.CompactUID(uid) }
+func SameUID(a, b string) bool { return provider.CompactUID(a) == provider.CompactUID(b) }
 
 func (n Names) ours() string { return Prefix + "-" + n.cluster + "-" }
 
 // Domain is the name of the domain of a Proxy.
-func (n Names) Domain(uid string) string { return n.ours() + "vm-" + compact(uid) }
+func (n Names) Domain(uid string) string { return n.ours() + "vm-" + provider.CompactUID(uid) }
 
 // DomainUUID is the UUID of the domain of a Proxy.
 func (n Names) DomainUUID(uid string) string {
-	return uuid.NewSHA1(domainSpace, []byte(n.cluster+"/"+compact(uid))).String()
+	return uuid.NewSHA1(domainSpace, []byte(n.cluster+"/"+provider.CompactUID(uid))).String()
 }
 
 // Overlay is the name of the volume with a Proxy's own disk.
@@ -74,7 +66,7 @@ func (n Names) InstanceUID(name string) (uid string, ok bool) {
 
 // MAC of a Proxy's NIC: a locally administered unicast address. The first byte is never fe, which libvirt keeps for its own end.
 func (n Names) MAC(uid string) string {
-	sum := sha256.Sum256([]byte(n.cluster + "/" + compact(uid)))
+	sum := sha256.Sum256([]byte(n.cluster + "/" + provider.CompactUID(uid)))
 	b := sum[:6]
 	b[0] = b[0]&^0x01 | 0x02
 	if b[0] == 0xfe {

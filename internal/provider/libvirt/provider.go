@@ -140,7 +140,7 @@ func (t target) object() string { return "domain " + t.domain }
 
 // target resolves a reference.
 func (p *Provider) target(ref provider.InstanceRef) (target, error) {
-	uid, ok := CanonicalUID(ref.UID)
+	uid, ok := provider.CanonicalUID(ref.UID)
 	if !ok {
 		return target{}, &provider.Error{Kind: provider.Permanent, Host: ref.Host, Message: fmt.Sprintf("the UID %q is not a UUID", ref.UID)}
 	}

@@ -219,18 +219,9 @@ func (p *Provider) notFound(s *slot, uid string) error {
 
 // checkSpec refuses what a listener cannot have.
 func checkSpec(s *slot, spec provider.InstanceSpec) *provider.Error {
-	var fields []string
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"placement.image", spec.Image != provider.Image{}}, {"placement.vcpus", spec.VCPUs != 0},
-		{"placement.memoryMiB", spec.MemoryMiB != 0}, {"placement.diskSizeGb", spec.DiskSizeGiB != 0},
-		{"software.userData", spec.UserData.Reveal() != "" || spec.UserDataSHA256 != ""},
-	} {
-		if f.set {
-			fields = append(fields, f.name)
-		}
+	fields := spec.MachineFields()
+	if spec.UserData.Reveal() != "" || spec.UserDataSHA256 != "" {
+		fields = append(fields, "software.userData")
 	}
 	wrong := &provider.Error{Kind: provider.Permanent, Host: s.exit.Name}
 	switch {

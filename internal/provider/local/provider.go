@@ -4,10 +4,8 @@ package local
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/netip"
-	"regexp"
 	"sync"
 	"time"
 
@@ -17,9 +15,6 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/destination"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
-
-// Type of the entries that this package serves.
-const Type = config.TypeLocal
 
 // DefaultInterval is how often the exits are looked at where Options does not say.
 const DefaultInterval = 2 * time.Second
@@ -67,12 +62,10 @@ var (
 	_ provider.Closer   = (*Provider)(nil)
 )
 
-var clusterPattern = regexp.MustCompile(`^[a-z0-9]{6,32}$`)
-
 // New makes a Provider and starts to look at its exits; Close ends it.
 func New(o Options) (*Provider, error) {
-	if !clusterPattern.MatchString(o.Cluster) {
-		return nil, fmt.Errorf("cluster ID %q: must be 6 to 32 characters, each a-z or 0-9", o.Cluster)
+	if err := provider.CheckCluster(o.Cluster); err != nil {
+		return nil, err
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

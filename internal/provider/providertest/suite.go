@@ -85,7 +85,7 @@ func Run(t *testing.T, h Harness) {
 		{"another provider goes on where this one was, or makes anew what ended with it", (*suite).restart},
 		{"get and delete of nothing are NotFound", (*suite).nothing},
 		{"delete until NotFound, twice, and get after it", (*suite).deleteTwice},
-		{"E2: a UID in any case and with space around it is the same", (*suite).canonical},
+		{"a UID in any case and with space around it is the same", (*suite).canonical}, // of E2, which is about the collector too
 		{"list is complete", (*suite).list},
 		{"what is retained stays in the list", (*suite).retain},
 		{"a cancelled call ends alone", (*suite).cancelled},

@@ -40,49 +40,51 @@ func (w *World) proxyOf(c call) string {
 	return ""
 }
 
-// Get reads the instance.
-func (w *World) Get(ctx context.Context, o Owner, ref provider.InstanceRef) (provider.Instance, error) {
+// about lets a call about one instance through to its host, and does it: do gets nil where there is none. proxy is the name of the Proxy
+// whose own faults of hosts count too; empty: none.
+func (w *World) about(ctx context.Context, o Owner, ref provider.InstanceRef, proxy func(call) string, do func(call, *instance) error) error {
 	c, uid, err := locate(o, ref)
 	if err != nil {
-		return provider.Instance{}, err
+		return err
 	}
-	c.proxy = w.proxyOf(c)
+	c.proxy = proxy(c)
 	if err := w.enter(ctx, c); err != nil {
-		return provider.Instance{}, err
+		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	i, err := w.own(c, uid)
 	if err != nil {
-		return provider.Instance{}, err
+		return err
 	}
-	if i == nil {
-		return provider.Instance{}, absent(c.host, c.name)
-	}
-	return i.view(), nil
+	return do(c, i)
+}
+
+// noProxy: only the faults of the host itself count.
+func noProxy(call) string { return "" }
+
+// Get reads the instance.
+func (w *World) Get(ctx context.Context, o Owner, ref provider.InstanceRef) (found provider.Instance, err error) {
+	err = w.about(ctx, o, ref, w.proxyOf, func(c call, i *instance) error {
+		if i == nil {
+			return absent(c.host, c.name)
+		}
+		found = i.view()
+		return nil
+	})
+	return found, err
 }
 
 // Delete removes the instance, and returns NotFound once it is gone. The faults of hosts that a Proxy has by itself do not hold here:
 // what was made for a lesson can be removed.
 func (w *World) Delete(ctx context.Context, o Owner, ref provider.InstanceRef) error {
-	c, uid, err := locate(o, ref)
-	if err != nil {
-		return err
-	}
-	if err := w.enter(ctx, c); err != nil {
-		return err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	i, err := w.own(c, uid)
-	if err != nil {
-		return err
-	}
-	delete(w.attempts, key{c.host, c.name})
-	if i == nil {
-		return absent(c.host, c.name)
-	}
-	return w.remove(i)
+	return w.about(ctx, o, ref, noProxy, func(c call, i *instance) error {
+		delete(w.attempts, key{c.host, c.name})
+		if i == nil {
+			return absent(c.host, c.name)
+		}
+		return w.remove(i)
+	})
 }
 
 // remove takes an instance away, as fast as its faults let it.
@@ -109,24 +111,13 @@ func (w *World) remove(i *instance) error {
 
 // Retain marks the instance as retained; it is done again without harm.
 func (w *World) Retain(ctx context.Context, o Owner, ref provider.InstanceRef) error {
-	c, uid, err := locate(o, ref)
-	if err != nil {
-		return err
-	}
-	if err := w.enter(ctx, c); err != nil {
-		return err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	i, err := w.own(c, uid)
-	if err != nil {
-		return err
-	}
-	if i == nil {
-		return absent(c.host, c.name)
-	}
-	i.retained = true
-	return nil
+	return w.about(ctx, o, ref, noProxy, func(c call, i *instance) error {
+		if i == nil {
+			return absent(c.host, c.name)
+		}
+		i.retained = true
+		return nil
+	})
 }
 
 // List returns every instance of the owner on the hosts that it described: complete, or an error.

@@ -5,14 +5,11 @@ package simulated
 import (
 	"fmt"
 	"path"
-	"regexp"
 	"strings"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
-
-var clusterPattern = regexp.MustCompile(`^[a-z0-9]{6,32}$`)
 
 // instanceName is the name of a Proxy's instance on any host.
 func instanceName(cluster, uid string) string {

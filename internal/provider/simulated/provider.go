@@ -48,10 +48,10 @@ type Provider struct {
 	stop       context.CancelFunc
 	background sync.WaitGroup
 
-	mu       sync.Mutex
-	hosts    []provider.HostState
-	nextID   int
-	watchers map[int]func(uid string)
+	watch provider.Watchers
+
+	mu    sync.Mutex
+	hosts []provider.HostState
 }
 
 var (
@@ -63,8 +63,8 @@ var (
 
 // New makes a Provider and starts to watch its hosts; Close ends it.
 func New(o Options) (*Provider, error) {
-	if !clusterPattern.MatchString(o.Cluster) {
-		return nil, fmt.Errorf("cluster ID %q: must be 6 to 32 characters, each a-z or 0-9", o.Cluster)
+	if err := provider.CheckCluster(o.Cluster); err != nil {
+		return nil, err
 	}
 	description, err := describe(o.Entry)
 	if err != nil {
@@ -78,7 +78,6 @@ func New(o Options) (*Provider, error) {
 	}
 	p := &Provider{
 		owner: Owner{Cluster: o.Cluster, Entry: o.Entry.Name}, entry: o.Entry, description: description, log: o.Log, clock: o.clock,
-		watchers: map[int]func(string){},
 	}
 	if o.Entry.Socket != "" {
 		p.api = NewClient(o.Entry.Socket)
@@ -145,10 +144,10 @@ func (p *Provider) heard(e Event) {
 	p.hosts = e.Hosts
 	p.mu.Unlock()
 	if readiness {
-		p.tell("")
+		p.watch.Tell("")
 	}
 	for _, uid := range e.UIDs {
-		p.tell(uid)
+		p.watch.Tell(uid)
 	}
 }
 
@@ -161,7 +160,7 @@ func (p *Provider) lost(err error) {
 	}
 	if p.allHosts(reason, message) {
 		p.log.Warn("the simulator's hosts cannot be used", "error", err)
-		p.tell("")
+		p.watch.Tell("")
 	}
 }
 
@@ -187,31 +186,9 @@ func (p *Provider) Hosts() []provider.HostState {
 	return append([]provider.HostState(nil), p.hosts...)
 }
 
-func (p *Provider) tell(uid string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, notify := range p.watchers {
-		notify(uid)
-	}
-}
-
 // Watch calls notify for each Proxy whose instance changed, until ctx ends.
 func (p *Provider) Watch(ctx context.Context, notify func(uid string)) error {
-	p.mu.Lock()
-	id := p.nextID
-	p.nextID++
-	p.watchers[id] = notify
-	p.mu.Unlock()
-	defer func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.watchers, id)
-	}()
-	select {
-	case <-ctx.Done():
-	case <-p.ctx.Done():
-	}
-	return ctx.Err()
+	return p.watch.Watch(ctx, p.ctx, notify)
 }
 
 // Create makes the instance, or has it run where it does not.

@@ -99,8 +99,11 @@ func (w *World) Attach(ctx context.Context, o Owner, d Description) error {
 	if ctx.Err() != nil || w.closed() {
 		return ended(ctx, "")
 	}
-	if !clusterPattern.MatchString(o.Cluster) || o.Entry == "" {
-		return permanent("", fmt.Sprintf("cluster ID %q: must be 6 to 32 characters, each a-z or 0-9", o.Cluster), "correct the cluster ID")
+	if err := provider.CheckCluster(o.Cluster); err != nil {
+		return permanent("", err.Error(), "correct the cluster ID")
+	}
+	if o.Entry == "" {
+		return permanent("", "the entry has no name", "name it")
 	}
 	for _, r := range d.Rules {
 		if err := r.check(); err != nil {
