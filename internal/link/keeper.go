@@ -118,14 +118,13 @@ func (k *Keeper) look() (*Link, <-chan struct{}, error) {
 }
 
 func (k *Keeper) redial(done chan struct{}) {
-	l, err := k.takeTurn(k.ctx)
+	l, err := k.takeTurn(k.ctx, k.failed)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer close(done)
 	k.dialing, k.dialErr = nil, err
 	switch {
 	case err != nil:
-		k.failed(err)
 	case k.ctx.Err() != nil:
 		l.Close()
 	default:
@@ -134,26 +133,28 @@ func (k *Keeper) redial(done chan struct{}) {
 	}
 }
 
-// waitedError says that a dial did not begin: another failed meanwhile, and the pause after it holds for all.
-type waitedError struct{ error }
-
-func (e waitedError) Unwrap() error { return e.error }
-
-// takeTurn dials when no other dial is under way.
-func (k *Keeper) takeTurn(ctx context.Context) (*Link, error) {
+// takeTurn dials when no other dial is under way. A dial that failed is noted, under the lock, before the next takes its turn: the pause
+// after it holds for all who wait.
+func (k *Keeper) takeTurn(ctx context.Context, note func(error)) (*Link, error) {
 	select {
 	case k.turn <- struct{}{}:
 	case <-ctx.Done():
-		return nil, waitedError{fmt.Errorf("waiting to dial %s: %w", k.target.Address, context.Cause(ctx))}
+		return nil, fmt.Errorf("waiting to dial %s: %w", k.target.Address, context.Cause(ctx))
 	}
 	defer func() { <-k.turn }()
 	k.mu.Lock()
 	err := k.refusal()
 	k.mu.Unlock()
 	if err != nil {
-		return nil, waitedError{err}
+		return nil, err
 	}
-	return k.dial(ctx, k.target)
+	l, err := k.dial(ctx, k.target)
+	if err != nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		note(err)
+	}
+	return l, err
 }
 
 // refusal is why no dial may start now.
@@ -182,12 +183,11 @@ func (k *Keeper) bury() {
 	}
 }
 
+// failed counts a failure of the shared link's dial.
 func (k *Keeper) failed(err error) {
-	var waited waitedError
 	var auth *AuthError
 	var throttled *ThrottledError
 	switch {
-	case errors.As(err, &waited): // the pause is there already
 	case errors.As(err, &auth):
 		k.pause(err, authMemory)
 	case errors.As(err, &throttled):
@@ -230,9 +230,8 @@ func (k *Keeper) Dedicated(ctx context.Context) (*Link, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(k.ctx, cancel)()
-	l, err := k.takeTurn(ctx)
+	l, err := k.takeTurn(ctx, k.remember)
 	if err != nil {
-		k.remember(err)
 		return nil, err
 	}
 	k.workers.Go(func() {
@@ -251,8 +250,6 @@ func (k *Keeper) remember(err error) {
 	var auth *AuthError
 	var throttled *ThrottledError
 	if errors.As(err, &auth) || errors.As(err, &throttled) {
-		k.mu.Lock()
-		defer k.mu.Unlock()
 		k.failed(err)
 	}
 }

@@ -366,6 +366,10 @@ func oneFetchForAll(t *testing.T) {
 		_, err := r.Create(t.Context(), spec)
 		want(t, err, provider.InProgress, "image debian", "pool default")
 	}
+	synctest.Wait() // until the upload stands at the gate, and all that was said at its start is said
+	for len(told) > 0 {
+		<-told
+	}
 	close(gate)
 	for len(waiting) > 0 {
 		delete(waiting, <-told)
