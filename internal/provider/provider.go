@@ -47,11 +47,13 @@ type Puller interface {
 
 // SpaceReclaimer is a provider whose hosts come to hold what no instance needs any more.
 type SpaceReclaimer interface {
-	// Leftovers are what the host holds of this cluster and entry that looks as if nothing needed it. That is no verdict: whoever calls waits
-	// until it has looked so for a good while.
+	// Leftovers are what the host holds of this cluster and entry that looks as if nothing needed it: complete, or an error. That is no
+	// verdict: whoever calls waits until it has looked so for a good while. Every instance is among them, as hosts know nothing of Proxies: one is
+	// needed where a Proxy has its UID.
 	Leftovers(ctx context.Context, host string) ([]Leftover, error)
-	// Reclaim looks at each again, removes what is still a leftover and referred to by nothing at all on the host, and says what became of
-	// each. dryRun removes nothing. The error is the host's, and says that nothing more was done.
+	// Reclaim looks at each again, removes what is still a leftover, is ours by its mark or its name, and is referred to by nothing at all on the
+	// host, and says what became of each. It never removes what its mark calls retained. dryRun removes nothing. The error is the host's, and
+	// says that nothing more was done.
 	Reclaim(ctx context.Context, host string, chosen []Leftover, dryRun bool) ([]Reclaimed, error)
 }
 
@@ -68,13 +70,27 @@ const (
 	LeftoverMarker LeftoverKind = "marker without its volume"
 	// LeftoverUnreadable has a name of ours that cannot be understood. It is never removed.
 	LeftoverUnreadable LeftoverKind = "volume with an unreadable name"
+	// LeftoverInstance is an instance: its domain, with the volumes of its own. It is needed where a Proxy has its UID.
+	LeftoverInstance LeftoverKind = "instance"
+	// LeftoverDisk is a volume of an instance's own whose domain is gone, or never came to be. It is needed where a Proxy has its UID.
+	LeftoverDisk LeftoverKind = "volume of an instance"
+	// LeftoverNewer is an instance whose mark a newer version of the operator wrote. It is never removed.
+	LeftoverNewer LeftoverKind = "instance with a newer mark"
+	// LeftoverForeign bears a name as ours are, and is of another cluster or entry, or carries no mark. It is never removed.
+	LeftoverForeign LeftoverKind = "foreign"
 )
 
-// Leftover is a volume on a host that looks as if nothing needed it.
+// Leftover is something on a host that looks as if nothing needed it. Two that are equal are the same, unchanged.
 type Leftover struct {
 	Kind LeftoverKind
-	// Object that would be removed, by name.
+	// Object that would be removed, by name: a volume or a domain.
 	Object string
+	// UID of the Proxy that it was made for, in 32 hexadecimal digits; LeftoverInstance and LeftoverDisk only.
+	UID string
+	// Retained instances live on without their Proxy.
+	Retained bool
+	// Entry that it belongs to, as far as its name or its mark says; LeftoverForeign only.
+	Entry string
 	// Bytes that it takes on the host; LeftoverUnfinished only. What grows is being written.
 	Bytes int64
 	// Why it looks so.

@@ -151,46 +151,41 @@ func (p *Provider) countInstances(ctx context.Context, h *host) (int, error) {
 		if !ok || d.Name != p.names.Domain(uid) {
 			continue
 		}
-		entry, err := p.entryOf(ctx, h, d.Name)
-		if err != nil {
-			return 0, err
+		mark, err := p.noted(ctx, h, d.Name)
+		if err != nil && !errors.Is(err, ErrNewer) {
+			return 0, fmt.Errorf("counting the instances: %w", err)
 		}
 		there[d.Name] = true
-		if entry == p.entry.Name {
+		if mark.entry == p.entry.Name {
 			count++
 		}
 	}
 	return count + h.settle(p.names, there), nil
 }
 
-func (p *Provider) entryOf(ctx context.Context, h *host, domain string) (string, error) {
+// noted is what the mark of a domain says, as far as it is of this cluster; zero where it has none. The error wraps ErrNewer where a newer version of
+// the operator wrote it.
+func (p *Provider) noted(ctx context.Context, h *host, domain string) (noted, error) {
 	h.mu.Lock()
-	entry, known := h.entries[domain]
+	known, ok := h.marks[domain]
 	h.mu.Unlock()
-	if known {
-		return entry, nil
+	if ok {
+		return known, nil
 	}
 	mark, ok, err := p.readMark(ctx, h, domain)
-	if errors.Is(err, ErrNewer) {
-		return "", nil
+	if err != nil || !ok || mark.Cluster != p.names.cluster || p.names.Domain(mark.UID) != domain {
+		return noted{}, err
 	}
-	if err != nil {
-		return "", fmt.Errorf("counting the instances: %w", err)
-	}
-	if ok && mark.Cluster == p.names.cluster {
-		h.learn(domain, mark)
-		return mark.Entry, nil
-	}
-	return "", nil
+	return h.learn(domain, mark), nil
 }
 
 // settle forgets the domains that are gone, and counts the Creates in flight that have none.
 func (h *host) settle(names Names, there map[string]bool) (making int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for domain := range h.entries {
+	for domain := range h.marks {
 		if !there[domain] {
-			delete(h.entries, domain)
+			delete(h.marks, domain)
 		}
 	}
 	for uid := range h.making {

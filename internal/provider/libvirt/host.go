@@ -4,6 +4,7 @@ package libvirt
 
 import (
 	"net/netip"
+	"path"
 	"slices"
 	"sync"
 	"time"
@@ -23,11 +24,19 @@ type host struct {
 	mu        sync.Mutex
 	state     provider.HostState
 	addresses map[string][]netip.Addr // by UID
-	entries   map[string]string       // entry by domain, as marks said
+	marks     map[string]noted        // what marks said, by domain
 	making    map[string]bool         // UIDs of Creates in flight
 	offers    map[string]cachedOffer  // by architecture
 	writing   map[string]bool         // volumes of publications in flight
 	used      map[string]time.Time    // when a source was last looked for, by its stem
+}
+
+// noted is what is kept of a mark of this cluster's. A mark is read once a start of the operator, and again before anything is changed.
+type noted struct {
+	entry string
+	// proxy is the Proxy's namespace/name, for messages.
+	proxy    string
+	retained bool
 }
 
 type cachedOffer struct {
@@ -38,7 +47,7 @@ type cachedOffer struct {
 func newHost(cfg config.Host, backend Backend) *host {
 	return &host{
 		name: cfg.Name, cfg: cfg, backend: backend,
-		addresses: map[string][]netip.Addr{}, entries: map[string]string{}, making: map[string]bool{}, offers: map[string]cachedOffer{},
+		addresses: map[string][]netip.Addr{}, marks: map[string]noted{}, making: map[string]bool{}, offers: map[string]cachedOffer{},
 		writing: map[string]bool{}, used: map[string]time.Time{},
 		state: provider.HostState{
 			Name: cfg.Name, Reason: provider.HostUnknown, Message: "not looked at yet", Unschedulable: !cfg.IsSchedulable(),
@@ -64,10 +73,12 @@ func (h *host) forget(uid string) {
 	delete(h.addresses, uid)
 }
 
-func (h *host) learn(domain string, m Mark) {
+// learn notes a mark of this cluster's.
+func (h *host) learn(domain string, m Mark) noted {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.entries[domain] = m.Entry
+	h.marks[domain] = noted{m.Entry, bounded(path.Join(m.Namespace, m.Name)), m.Retained}
+	return h.marks[domain]
 }
 
 // begin counts an instance as being made until end.

@@ -166,10 +166,21 @@ func (b *Backend) DomainXML(ctx context.Context, name string) (text string, err 
 // LiveXML is its definition, with what ShowLive added.
 func (b *Backend) LiveXML(ctx context.Context, name string) (text string, err error) {
 	err = b.onDomain(ctx, "LiveXML", name, func(_ *Daemon, dom *domain) error {
-		text = dom.xml() + dom.live
+		text = dom.liveXML()
 		return nil
 	})
 	return text, err
+}
+
+// liveXML is the definition with what is shown beyond it among the devices, or at the end where there are none.
+func (dom *domain) liveXML() string {
+	text := dom.xml()
+	for _, end := range []string{"</devices>", "</domain>"} {
+		if before, after, ok := strings.Cut(text, end); ok {
+			return before + dom.live + end + after
+		}
+	}
+	return text
 }
 
 // Metadata is one element of it, without its namespace, as the daemon gives it.
