@@ -13,28 +13,24 @@ import (
 const maxConsolePacket = 1 << 20
 
 // Console hands what a running domain's first console says to sink, until the guest is off: then it returns nil. Nothing that was said before
-// is repeated. One console has one reader: force ends another's reading, and without it that is the daemon's refusal.
+// is repeated. One console has one reader: the daemon refuses a second.
 //
 // sink is called from the link's own reader, so it must not block, nor keep the bytes: all other answers wait for it. A guest that talks
 // without end delays the other answers of a link by the time that its packets take; that is why a console is best read over a link that nothing else
 // needs in a hurry (see Keeper.Dedicated). It may carry many.
 //
 // The error is the daemon's libvirt.Error, a *DeadError, or wraps ctx's.
-func (l *Link) Console(ctx context.Context, domain libvirt.Domain, force bool, sink func([]byte)) error {
+func (l *Link) Console(ctx context.Context, domain libvirt.Domain, sink func([]byte)) error {
 	open, cancel := context.WithTimeoutCause(ctx, l.callTimeout, l.unanswered())
 	defer cancel()
 	if err := l.acquire(open); err != nil {
 		return err
 	}
 	place := &slot{link: l}
-	var flags libvirt.DomainConsoleFlags
-	if force {
-		flags = libvirt.DomainConsoleForce
-	}
 	// As many answers as there can be: to the call, and the end of the stream; and the end of the data before it.
 	s := &stream{answers: make(chan []byte, 3)}
 	s.data = s.console(sink)
-	s, err := l.guard.startStream(s, procOpenConsole, consoleArgs(domain, flags))
+	s, err := l.guard.startStream(s, procOpenConsole, consoleArgs(domain))
 	if err != nil {
 		place.free()
 		return err
@@ -122,11 +118,11 @@ func (g *guard) endStream(s *stream, status uint32) {
 	}.frame(nil)})
 }
 
-// consoleArgs encodes remote_domain_open_console_args, without a device: the first console.
-func consoleArgs(domain libvirt.Domain, flags libvirt.DomainConsoleFlags) []byte {
+// consoleArgs encodes remote_domain_open_console_args, without a device, which is the first console, and without flags.
+func consoleArgs(domain libvirt.Domain) []byte {
 	b := appendString(nil, domain.Name)
 	b = append(b, domain.UUID[:]...)
 	b = binary.BigEndian.AppendUint32(b, uint32(domain.ID))
 	b = binary.BigEndian.AppendUint32(b, 0)
-	return binary.BigEndian.AppendUint32(b, uint32(flags))
+	return binary.BigEndian.AppendUint32(b, 0)
 }

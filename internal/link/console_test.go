@@ -69,7 +69,7 @@ func (h *heard) String() string {
 
 func reading(ctx context.Context, l *Link, sink func([]byte)) chan error {
 	ended := make(chan error, 1)
-	go func() { ended <- l.Console(ctx, libvirt.Domain{Name: "d", ID: 7}, false, sink) }()
+	go func() { ended <- l.Console(ctx, libvirt.Domain{Name: "d", ID: 7}, sink) }()
 	return ended
 }
 
@@ -206,8 +206,8 @@ func TestConsole(t *testing.T) {
 }
 
 func TestConsoleArgs(t *testing.T) {
-	got := string(consoleArgs(libvirt.Domain{Name: "abcde", UUID: libvirt.UUID{15: 9}, ID: 7}, libvirt.DomainConsoleForce))
-	want := "\x00\x00\x00\x05abcde\x00\x00\x00" + strings.Repeat("\x00", 15) + "\x09" + "\x00\x00\x00\x07" + "\x00\x00\x00\x00" + "\x00\x00\x00\x01"
+	got := string(consoleArgs(libvirt.Domain{Name: "abcde", UUID: libvirt.UUID{15: 9}, ID: 7}))
+	want := "\x00\x00\x00\x05abcde\x00\x00\x00" + strings.Repeat("\x00", 15) + "\x09" + "\x00\x00\x00\x07" + "\x00\x00\x00\x00" + "\x00\x00\x00\x00"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}

@@ -45,6 +45,9 @@ func Contract(t *testing.T, newBackend func(*testing.T) libvirt.Backend) {
 		{"undefining a running domain", (*contract).transient},
 		{"a disk that is gone", (*contract).missingDisk},
 		{"L21: a call whose context ended ends alone", (*contract).endedContext},
+		{"events", (*contract).events},
+		{"events end with their connection", (*contract).eventsEnd},
+		{"consoles", (*contract).consoles},
 		{"a connection of its own", (*contract).dedicated},
 		{"L22: calls after close", (*contract).closed},
 	} {

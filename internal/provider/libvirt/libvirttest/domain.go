@@ -20,6 +20,7 @@ const (
 	stateRunning, reasonBooted    = 1, 1
 	statePaused, reasonUnpaused   = 3, 5
 	stateShutoff, reasonDestroyed = 5, 2
+	stateSuspended                = 7
 )
 
 type domain struct {
@@ -27,7 +28,10 @@ type domain struct {
 	metadata      map[string]string // element without its namespace, by namespace
 	state, reason int
 	persistent    bool
-	live          string // what its live XML shows beyond its definition
+	run           int
+	console       func([]byte)  // its reader; nil for none
+	off           chan struct{} // closed when the reader's guest goes off
+	live          string        // what its live XML shows beyond its definition
 	addresses     map[libvirt.AddressSource]answer
 }
 
@@ -62,10 +66,11 @@ func (d *Daemon) AddDomain(name, id string, running bool) {
 		def:      libvirtxml.Domain{Type: "kvm", Name: name, UUID: cmp.Or(id, uuid.NewString())},
 		metadata: map[string]string{}, state: stateShutoff, persistent: true,
 	}
-	if running {
-		dom.state, dom.reason = stateRunning, reasonBooted
-	}
 	d.domains[name] = dom
+	if running {
+		d.runs++
+		dom.state, dom.reason, dom.run = stateRunning, reasonBooted, d.runs
+	}
 }
 
 // DefineXML makes a domain of somebody else's as its XML says.
@@ -80,20 +85,26 @@ func (d *Daemon) ShowLive(name, text string) {
 
 // RemoveDomain removes a domain behind everybody's back.
 func (d *Daemon) RemoveDomain(name string) {
+	defer d.ears.tell(name)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.domains[name].hangUp()
 	delete(d.domains, name)
 }
 
 // SetState sets what a domain is up to.
 func (d *Daemon) SetState(name string, state, reason int) {
+	defer d.ears.tell(name)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.domains[name].state, d.domains[name].reason = state, reason
 }
 
-// SetAddresses sets what a source answers.
+// SetAddresses sets what a source answers. Of an agent that comes or goes the daemon tells; of leases and of the host's table it does not.
 func (d *Daemon) SetAddresses(name string, source libvirt.AddressSource, interfaces []libvirt.Interface, err error) {
+	if source == libvirt.SourceAgent {
+		defer d.ears.tell(name)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	dom := d.domains[name]
@@ -119,7 +130,21 @@ func (d *Daemon) domain(name string) (*domain, error) {
 }
 
 func (d *Daemon) info(name string, dom *domain) libvirt.DomainInfo {
-	return libvirt.DomainInfo{Name: name, UUID: dom.def.UUID, State: dom.state, Reason: dom.reason, Persistent: dom.persistent}
+	return libvirt.DomainInfo{Name: name, UUID: dom.def.UUID, State: dom.state, Reason: dom.reason, Persistent: dom.persistent, Run: dom.run}
+}
+
+// changing is onDomain for a call that the daemon tells everybody of. Whoever listens has heard it before the caller has its answer.
+func (b *Backend) changing(ctx context.Context, method, name string, effect func(d *Daemon, dom *domain) error) error {
+	changed := false
+	err := b.onDomain(ctx, method, name, func(d *Daemon, dom *domain) error {
+		err := effect(d, dom)
+		changed = err == nil
+		return err
+	})
+	if changed {
+		b.daemon.ears.tell(name)
+	}
+	return err
 }
 
 // onDomain is a call about one domain.
@@ -197,7 +222,7 @@ func (b *Backend) Metadata(ctx context.Context, name, namespaceURI string) (elem
 
 // SetMetadata replaces one element.
 func (b *Backend) SetMetadata(ctx context.Context, name, namespaceURI, _, element string) error {
-	return b.onDomain(ctx, "SetMetadata", name, func(_ *Daemon, dom *domain) error {
+	return b.changing(ctx, "SetMetadata", name, func(_ *Daemon, dom *domain) error {
 		elements, err := splitElements(element)
 		if err != nil || len(elements) != 1 {
 			return fail(libvirt.CodeXMLError, "XML error: (metadata_xml):1: %v", err)
@@ -211,7 +236,8 @@ func (b *Backend) SetMetadata(ctx context.Context, name, namespaceURI, _, elemen
 func (b *Backend) Define(ctx context.Context, text string) error {
 	var def libvirtxml.Domain
 	parseErr := def.Unmarshal(text)
-	return b.call(ctx, "Define", def.Name, func() error {
+	defined := false
+	err := b.call(ctx, "Define", def.Name, func() error {
 		d := b.daemon
 		switch {
 		case parseErr != nil:
@@ -240,20 +266,26 @@ func (b *Backend) Define(ctx context.Context, text string) error {
 			d.domains[def.Name] = dom
 		}
 		dom.def, dom.metadata, dom.persistent = def, metadata, true
+		defined = true
 		return nil
 	})
+	if defined {
+		b.daemon.ears.tell(def.Name)
+	}
+	return err
 }
 
 // Start starts a domain whose disks and network are there.
 func (b *Backend) Start(ctx context.Context, name string) error {
-	return b.onDomain(ctx, "Start", name, func(d *Daemon, dom *domain) error {
+	return b.changing(ctx, "Start", name, func(d *Daemon, dom *domain) error {
 		if dom.state != stateShutoff {
 			return fail(libvirt.CodeOperationInvalid, "Requested operation is not valid: domain is already running")
 		}
 		if err := d.startable(dom.def); err != nil {
 			return err
 		}
-		dom.state, dom.reason = stateRunning, reasonBooted
+		d.runs++
+		dom.state, dom.reason, dom.run = stateRunning, reasonBooted, d.runs
 		return nil
 	})
 }
@@ -281,10 +313,10 @@ func (d *Daemon) startable(def libvirtxml.Domain) error {
 	return nil
 }
 
-// Resume lets a paused domain run on.
+// Resume lets a paused domain run on, and wakes a suspended one.
 func (b *Backend) Resume(ctx context.Context, name string) error {
-	return b.onDomain(ctx, "Resume", name, func(_ *Daemon, dom *domain) error {
-		if dom.state != statePaused {
+	return b.changing(ctx, "Resume", name, func(_ *Daemon, dom *domain) error {
+		if dom.state != statePaused && dom.state != stateSuspended {
 			return fail(libvirt.CodeOperationInvalid, "Requested operation is not valid: domain is not paused")
 		}
 		dom.state, dom.reason = stateRunning, reasonUnpaused
@@ -294,11 +326,12 @@ func (b *Backend) Resume(ctx context.Context, name string) error {
 
 // Destroy ends a domain that is not off; a transient one is gone then.
 func (b *Backend) Destroy(ctx context.Context, name string) error {
-	return b.onDomain(ctx, "Destroy", name, func(d *Daemon, dom *domain) error {
+	return b.changing(ctx, "Destroy", name, func(d *Daemon, dom *domain) error {
 		if dom.state == stateShutoff {
 			return fail(libvirt.CodeOperationInvalid, "Requested operation is not valid: domain is not running")
 		}
-		dom.state, dom.reason, dom.addresses = stateShutoff, reasonDestroyed, nil
+		dom.state, dom.reason, dom.run, dom.addresses = stateShutoff, reasonDestroyed, 0, nil
+		dom.hangUp()
 		if !dom.persistent {
 			delete(d.domains, name)
 		}
@@ -308,7 +341,7 @@ func (b *Backend) Destroy(ctx context.Context, name string) error {
 
 // Undefine removes a definition; a running domain lives on without it.
 func (b *Backend) Undefine(ctx context.Context, name string) error {
-	return b.onDomain(ctx, "Undefine", name, func(d *Daemon, dom *domain) error {
+	return b.changing(ctx, "Undefine", name, func(d *Daemon, dom *domain) error {
 		if !dom.persistent {
 			return fail(libvirt.CodeOperationInvalid, "Requested operation is not valid: cannot undefine transient domain")
 		}
