@@ -27,6 +27,7 @@ type operatorFlags struct {
 	kubeconfig  string
 	metrics     string
 	leaderElect bool
+	console     string
 	workers     int
 	probes      int
 	collector   string
@@ -43,6 +44,7 @@ func (f *operatorFlags) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.namespace, "namespace", cluster.DefaultNamespace, "`NAMESPACE` of the operator's own objects; made when missing")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: $KUBECONFIG, the pod's own account, ~/.kube/config)")
 	flags.StringVar(&f.metrics, "metrics-bind-address", "0", "`ADDRESS` that serves /metrics, or 0 for none")
+	flags.StringVar(&f.console, "console-socket", DefaultConsoleSocket(), "`PATH` where the command console finds the consoles of guests; none when empty")
 	flags.BoolVar(&f.leaderElect, "leader-elect", false, "work only while holding a lease, so that several operators may run")
 	flags.IntVar(&f.workers, "max-concurrent", defaultWorkers, "how many Proxies are reconciled at once")
 	flags.IntVar(&f.probes, "max-probes", probe.DefaultWorkers, "how many proxies are probed at once")
@@ -101,6 +103,7 @@ func (f *operatorFlags) operator(s streams) (Operator, error) {
 	}
 	return Operator{
 		REST: config, File: file, AgentDir: f.agentDir, ImageSpool: f.imageSpool, Namespace: f.namespace, Metrics: f.metrics,
+		ConsoleSocket: f.console,
 		LeaderElect: f.leaderElect, Workers: f.workers, Probes: f.probes, Log: log,
 		Collector: collector.Mode(f.collector), CollectorGrace: f.grace,
 	}, nil

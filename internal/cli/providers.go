@@ -43,7 +43,7 @@ var constructors = map[string]constructor{
 		}
 		return libvirt.New(libvirt.Options{
 			Cluster: env.cluster, Entry: entry, Reflectors: reflectors, Agent: env.agents, Depot: env.depot, Log: env.log.With("entry", entry.Name),
-			Backend: env.decorated(kvm2.Backends(entry.Credentials)),
+			Backend: env.decorated(kvm2.CountedBackends(entry.Credentials, observedCalls().count(entry.Name))),
 		})
 	},
 	config.TypeLocal: func(env environment, entry config.Entry) (provider.Provider, error) {

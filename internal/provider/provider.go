@@ -4,6 +4,7 @@ package provider
 
 import (
 	"context"
+	"io"
 	"net/netip"
 	"time"
 
@@ -104,6 +105,26 @@ type Reclaimed struct {
 	Removed bool
 	// Kept says why it was not removed; empty when it was.
 	Kept string
+	// Moot: it was kept because it is no leftover any more, so that nobody needs to hear of it.
+	Moot bool
+}
+
+// AddressDoubter is a provider that remembers the addresses of its instances.
+type AddressDoubter interface {
+	// DoubtAddresses has the addresses of an instance read anew by the next Get: nothing answers at the one in use. It does no I/O.
+	DoubtAddresses(ref InstanceRef)
+}
+
+// Consoler is a provider whose guests have a console.
+type Consoler interface {
+	// HoldConsole has the console of an instance read from now on, through restarts of the guest, and the last 64 KiB kept. It does no I/O, and does
+	// nothing where that is so already.
+	HoldConsole(ref InstanceRef)
+	// ReleaseConsole ends that; what was kept stays for a while.
+	ReleaseConsole(ref InstanceRef)
+	// Console writes what is kept of a console to w, with follow also what comes, until ctx ends. It may hold secrets, and whatever a guest
+	// likes to send to a terminal.
+	Console(ctx context.Context, ref InstanceRef, follow bool, w io.Writer) error
 }
 
 // Closer is a provider with connections or background work.
@@ -130,8 +151,10 @@ type InstanceSpec struct {
 	Credentials Credentials
 	// ControlKey opens the agent's control channel: 32 bytes, derived from the cluster's key and the Proxy's UID.
 	ControlKey Secret
-	// UserData is the user's own cloud-init data; Software CloudInit only.
+	// UserData is the user's own cloud-init data; Software Agent and CloudInit only.
 	UserData Secret
+	// NIC is what an address pool gives the guest.
+	NIC NIC
 }
 
 // Shape is what an instance is made with and cannot take over while it runs. The mark keeps it, so that drift is seen.
@@ -150,6 +173,8 @@ type Shape struct {
 	Port int
 	// UserDataSHA256 of the user's own cloud-init data, in hexadecimal; empty without.
 	UserDataSHA256 string
+	// EntryDataSHA256 of what the entry gives every guest, in hexadecimal; empty without.
+	EntryDataSHA256 string
 }
 
 // Software says what serves in the guest.
@@ -211,6 +236,8 @@ type Instance struct {
 	StateReason string
 	// Addresses of the NIC that we assigned, loopback and link-local left out; the preferred one first.
 	Addresses []netip.Addr
+	// NIC that the instance was made with, as the mark says.
+	NIC NIC
 	// Shape that the instance was made with, as the mark says.
 	Shape Shape
 	// AgentVersion that the instance was made with; empty without our agent.

@@ -215,7 +215,17 @@ func (l *Lab) OperatorBinary() string { return filepath.Join(l.Root, "bin", "egr
 func (l *Lab) OperatorArgs() []string {
 	return []string{
 		"operator", "--kubeconfig", l.Kubeconfig, "--providers", l.Providers, "--agent-dir", filepath.Join(l.Root, "bin"),
+		"--console-socket", l.consoleSocket(),
 	}
+}
+
+func (l *Lab) consoleSocket() string { return filepath.Join(l.Dir, "run", "console.sock") }
+
+// Console is what the operator's command shows of a guest's console.
+func (l *Lab) Console(ctx context.Context, namespace, proxy string) (string, error) {
+	cmd := exec.CommandContext(ctx, l.OperatorBinary(), "console", "-n", namespace, proxy, "--socket", l.consoleSocket())
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // StartOperator starts the program that `make build` made.

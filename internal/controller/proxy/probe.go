@@ -36,6 +36,7 @@ func (r *Reconciler) probe(p *pass) {
 		p.condition(v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonInvalidSecret, "not probed: "+p.stalledMessage)
 		return
 	}
+	p.doubtAddress(health)
 	if health.Reason == "" {
 		// An address that was never probed is not healthy; that one was unhealthy before is all that is known of it.
 		if c := meta.FindStatusCondition(p.proxy.Status.Conditions, v1alpha1.ConditionHealthy); c == nil || c.Status != metav1.ConditionFalse {

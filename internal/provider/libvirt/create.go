@@ -62,6 +62,7 @@ func (c *creation) run(ctx context.Context) (provider.Instance, error) {
 	for _, step := range []func(context.Context) error{
 		c.chooseImage,
 		c.checkCapable,
+		c.checkAddresses,
 		c.findSupplies,
 		c.checkSize,
 		c.takeRoom,
@@ -89,6 +90,6 @@ func (c *creation) run(ctx context.Context) (provider.Instance, error) {
 func (c *creation) made(f found) provider.Instance {
 	c.learn(c.domain, f.Mark)
 	i := c.instance(f)
-	i.Addresses = c.lastKnown(c.uid)
+	i.Addresses = c.knownAddresses(c.target, f.Mark)
 	return i
 }

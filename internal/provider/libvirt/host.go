@@ -3,9 +3,9 @@
 package libvirt
 
 import (
+	"context"
 	"net/netip"
 	"path"
-	"slices"
 	"sync"
 	"time"
 
@@ -20,15 +20,16 @@ type host struct {
 	cfg     config.Host
 	backend Backend
 	room    reservations
+	census  *census
+	memory  memory
 
-	mu        sync.Mutex
-	state     provider.HostState
-	addresses map[string][]netip.Addr // by UID
-	marks     map[string]noted        // what marks said, by domain
-	making    map[string]bool         // UIDs of Creates in flight
-	offers    map[string]cachedOffer  // by architecture
-	writing   map[string]bool         // volumes of publications in flight
-	used      map[string]time.Time    // when a source was last looked for, by its stem
+	mu      sync.Mutex
+	state   provider.HostState
+	marks   map[string]noted       // what marks said, by domain
+	making  map[string]bool        // UIDs of Creates in flight
+	offers  map[string]cachedOffer // by architecture
+	writing map[string]bool        // volumes of publications in flight
+	used    map[string]time.Time   // when a source was last looked for, by its stem
 }
 
 // noted is what is kept of a mark of this cluster's. A mark is read once a start of the operator, and again before anything is changed.
@@ -37,6 +38,9 @@ type noted struct {
 	// proxy is the Proxy's namespace/name, for messages.
 	proxy    string
 	retained bool
+	// uid of the Proxy, and its addresses of a pool.
+	uid    string
+	static []netip.Addr
 }
 
 type cachedOffer struct {
@@ -44,10 +48,10 @@ type cachedOffer struct {
 	until time.Time
 }
 
-func newHost(cfg config.Host, backend Backend) *host {
+func newHost(ctx context.Context, cfg config.Host, backend Backend) *host {
 	return &host{
-		name: cfg.Name, cfg: cfg, backend: backend,
-		addresses: map[string][]netip.Addr{}, marks: map[string]noted{}, making: map[string]bool{}, offers: map[string]cachedOffer{},
+		name: cfg.Name, cfg: cfg, backend: backend, census: newCensus(ctx, backend.Domains, 2*pollEvery),
+		marks: map[string]noted{}, making: map[string]bool{}, offers: map[string]cachedOffer{},
 		writing: map[string]bool{}, used: map[string]time.Time{},
 		state: provider.HostState{
 			Name: cfg.Name, Reason: provider.HostUnknown, Message: "not looked at yet", Unschedulable: !cfg.IsSchedulable(),
@@ -55,29 +59,16 @@ func newHost(cfg config.Host, backend Backend) *host {
 	}
 }
 
-func (h *host) remember(uid string, addresses []netip.Addr) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.addresses[uid] = slices.Clone(addresses)
-}
-
 func (h *host) lastKnown(uid string) []netip.Addr {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.addresses[uid])
-}
-
-func (h *host) forget(uid string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.addresses, uid)
+	known, _ := h.memory.known(uid)
+	return known
 }
 
 // learn notes a mark of this cluster's.
 func (h *host) learn(domain string, m Mark) noted {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.marks[domain] = noted{m.Entry, bounded(path.Join(m.Namespace, m.Name)), m.Retained}
+	h.marks[domain] = noted{m.Entry, bounded(path.Join(m.Namespace, m.Name)), m.Retained, m.UID, m.NIC.IPs()}
 	return h.marks[domain]
 }
 

@@ -135,6 +135,7 @@ func (c *creation) definition() (string, error) {
 	mark, err := Mark{
 		Cluster: c.names.cluster, Entry: c.entry.Name, UID: c.uid, Namespace: c.spec.Namespace, Name: c.spec.Name,
 		Created: time.Now(), Volumes: volumes, Pool: c.cfg.Pool, Shape: c.spec.Shape, AgentVersion: c.agentVersion,
+		NIC: provider.NIC{MAC: c.spec.NIC.MAC, Addresses: c.spec.NIC.Addresses},
 	}.Element()
 	if err != nil {
 		return "", err
@@ -142,7 +143,7 @@ func (c *creation) definition() (string, error) {
 	return definition(domainSpec{
 		Name: c.domain, UUID: c.names.DomainUUID(c.uid), Title: path.Join(c.spec.Namespace, c.spec.Name), Guest: c.guest,
 		VCPUs: c.spec.VCPUs, MemoryMiB: c.spec.MemoryMiB, Overlay: c.overlayPath, Seed: c.seedPath, Agent: c.agent.path,
-		MAC: c.names.MAC(c.uid), Network: c.cfg.Network, Bridge: c.cfg.Bridge, Mark: mark,
+		MAC: c.mac(), Network: c.cfg.Network, Bridge: c.cfg.Bridge, Mark: mark,
 	})
 }
 
