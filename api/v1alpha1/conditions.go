@@ -127,15 +127,31 @@ const (
 	ReasonPullFailed = "PullFailed"
 )
 
-// Reasons of the collector's events, which stand at the ProviderHealth of the entry.
+// ConditionCollectorStopped of a ProviderHealth is True while the collector removes nothing of the entry until somebody approves it. It is present
+// only then.
+const ConditionCollectorStopped = "CollectorStopped"
+
+// Reasons of CollectorStopped.
 const (
-	// ReasonCollected: a volume that nothing needs was removed, or its marker was.
+	// ReasonTooManyLeftovers: more instances have no Proxy than may be removed in 24 hours unasked.
+	ReasonTooManyLeftovers = "TooManyLeftovers"
+	// ReasonNoProxies: instances have no Proxy, and the API lists no Proxy at all.
+	ReasonNoProxies = "NoProxies"
+)
+
+// Reasons of the collector's events, which stand at the ProviderHealth of the entry, or at a Proxy.
+const (
+	// ReasonCollectorResumed: the collector goes on.
+	ReasonCollectorResumed = "CollectorResumed"
+	// ReasonInstanceVanished: the host does not have the instance of a Proxy any more.
+	ReasonInstanceVanished = "InstanceVanished"
+	// ReasonCollected: what nothing needs was removed: an instance without a Proxy, a volume, a marker.
 	ReasonCollected = "Collected"
 	// ReasonWouldCollect: the collector runs dry, and would have done so.
 	ReasonWouldCollect = "WouldCollect"
 	// ReasonCollectFailed: it could not be done; tried again.
 	ReasonCollectFailed = "CollectFailed"
-	// ReasonLeftAlone: a volume has a name of ours that cannot be understood.
+	// ReasonLeftAlone: something of ours cannot be understood, or is in use by somebody else.
 	ReasonLeftAlone = "LeftAlone"
 )
 
@@ -148,6 +164,9 @@ const (
 	AnnotationAbandon = "egressproxies.dev/abandon"
 	// AbandonConfirmed is the only value of AnnotationAbandon that acts.
 	AbandonConfirmed = "i-accept-that-the-instance-may-be-left-behind"
+	// AnnotationApproveCollection, set on a ProviderHealth to the token of its status.collector.stopped, lets the collector remove what that token
+	// stands for. It approves nothing else, and no later stop.
+	AnnotationApproveCollection = "egressproxies.dev/approve-collection"
 	// LabelProxy marks objects that the operator made for a Proxy, with the Proxy's name.
 	LabelProxy = "egressproxies.dev/proxy"
 )

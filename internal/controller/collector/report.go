@@ -8,6 +8,8 @@ import (
 	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,6 +29,8 @@ type Observer interface {
 	Collected(entry, host, kind string, dryRun bool)
 	Kept(entry, host, kind string)
 	Failed(entry, host string)
+	Seen(entry string, foreign int, stopped bool)
+	Vanished(entry, host string)
 }
 
 // EventReporter is a Reporter that writes events at the ProviderHealth of the entry, log lines, and counts.
@@ -52,8 +56,38 @@ func (r EventReporter) Collected(entry, host string, l provider.Leftover, dryRun
 // Kept says what is left alone.
 func (r EventReporter) Kept(entry, host string, l provider.Leftover, why string) {
 	r.Observer.Kept(entry, host, string(l.Kind))
-	r.event(entry, corev1.EventTypeWarning, v1alpha1.ReasonLeftAlone,
-		fmt.Sprintf("host %s: volume %s: %s; it is left alone: remove it if nobody needs it (virsh vol-delete)", host, l.Object, why))
+	next := "remove it if nobody needs it (virsh vol-delete)"
+	if l.Kind == provider.LeftoverInstance || l.Kind == provider.LeftoverNewer {
+		next = "remove it if nobody needs it (virsh undefine)"
+	}
+	r.Log.Warn("collector: left alone", "entry", entry, "host", host, "object", l.Object, "kind", l.Kind, "why", why)
+	r.event(entry, corev1.EventTypeWarning, v1alpha1.ReasonLeftAlone, fmt.Sprintf("host %s: %s %s: %s; it is left alone: %s", host, l.Kind, l.Object, why, next))
+}
+
+// Seen counts; the ProviderHealth has the rest.
+func (r EventReporter) Seen(entry string, foreign int, stopped bool) {
+	r.Observer.Seen(entry, foreign, stopped)
+}
+
+// Stopped says that somebody has to look, and how to approve.
+func (r EventReporter) Stopped(entry string, stop v1alpha1.CollectorStop) {
+	note := explain(entry, stop)
+	r.Log.Error("collector stopped", "entry", entry, "reason", stop.Reason, "message", note)
+	r.event(entry, corev1.EventTypeWarning, stop.Reason, note)
+}
+
+// Resumed says that the collector goes on.
+func (r EventReporter) Resumed(entry, why string) {
+	r.Log.Info("collector resumed", "entry", entry, "why", why)
+	r.event(entry, corev1.EventTypeNormal, v1alpha1.ReasonCollectorResumed, why)
+}
+
+// Vanished is told at the Proxy.
+func (r EventReporter) Vanished(entry, host string, p Proxy) {
+	r.Observer.Vanished(entry, host)
+	r.Log.Warn("collector: an instance has vanished", "entry", entry, "host", host, "namespace", p.Namespace, "proxy", p.Name)
+	proxy := &v1alpha1.Proxy{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: types.UID(p.UID)}}
+	r.Events.Eventf(proxy, nil, corev1.EventTypeWarning, v1alpha1.ReasonInstanceVanished, actionCollect, "host %s does not have the instance any more", host)
 }
 
 // Failed says which host could not be swept.
