@@ -128,7 +128,7 @@ func (o Operator) assemble(ctx context.Context, mgr manager.Manager, identity cl
 	}, o.Log)
 	scheduler := probe.NewScheduler(new(probe.Prober).Probe, o.Probes, func(uid string) { reconciler.Wake("", uid) })
 	reconciler.Current, reconciler.Probes = providers.Current, scheduler
-	for _, part := range []manager.RunnableFunc{providers.Start, scheduler.Start, o.collector(mgr, providers).Start} {
+	for _, part := range []manager.RunnableFunc{providers.Start, scheduler.Start, o.collector(mgr, providers, reconciler.Wake).Start} {
 		if err := mgr.Add(part); err != nil {
 			return err
 		}

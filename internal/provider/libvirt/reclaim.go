@@ -66,7 +66,8 @@ func (p *Provider) Reclaim(ctx context.Context, hostName string, chosen []provid
 	results := make([]provider.Reclaimed, 0, len(chosen))
 	for _, l := range chosen {
 		r := provider.Reclaimed{Leftover: l, Kept: keep(l, now)}
-		if r.Kept == "" {
+		r.Moot = r.Kept != ""
+		if !r.Moot {
 			if r.Kept, err = p.reclaim(ctx, h, l, users, dryRun); err != nil {
 				return results, err
 			}
