@@ -104,7 +104,7 @@ func (f *operatorFlags) operator(s streams) (Operator, error) {
 	return Operator{
 		REST: config, File: file, AgentDir: f.agentDir, ImageSpool: f.imageSpool, Namespace: f.namespace, Metrics: f.metrics,
 		ConsoleSocket: f.console,
-		LeaderElect: f.leaderElect, Workers: f.workers, Probes: f.probes, Log: log,
+		LeaderElect:   f.leaderElect, Workers: f.workers, Probes: f.probes, Log: log,
 		Collector: collector.Mode(f.collector), CollectorGrace: f.grace,
 	}, nil
 }
