@@ -53,6 +53,8 @@ type Operator struct {
 	Namespace string
 	// Metrics is the address that serves /metrics; none when it is "0".
 	Metrics string
+	// ConsoleSocket is where the consoles of guests are shown, in a folder of its own; they are not where it is empty.
+	ConsoleSocket string
 	// LeaderElect works only while it holds a lease.
 	LeaderElect bool
 	// Workers is how many Proxies are reconciled at once, Probes how many are probed; 0 is the default.
@@ -128,7 +130,12 @@ func (o Operator) assemble(ctx context.Context, mgr manager.Manager, identity cl
 	}, o.Log)
 	scheduler := probe.NewScheduler(new(probe.Prober).Probe, o.Probes, func(uid string) { reconciler.Wake("", uid) })
 	reconciler.Current, reconciler.Probes = providers.Current, scheduler
-	for _, part := range []manager.RunnableFunc{providers.Start, scheduler.Start, o.collector(mgr, providers, reconciler.Wake).Start} {
+	parts := []manager.RunnableFunc{providers.Start, scheduler.Start, o.collector(mgr, providers, reconciler.Wake).Start}
+	if o.ConsoleSocket != "" {
+		consoles := &consoleServer{socket: o.ConsoleSocket, proxies: mgr.GetClient(), current: providers.Current, log: o.Log}
+		parts = append(parts, consoles.Start)
+	}
+	for _, part := range parts {
 		if err := mgr.Add(part); err != nil {
 			return err
 		}
