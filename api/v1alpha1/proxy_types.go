@@ -3,6 +3,8 @@
 package v1alpha1
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -16,6 +18,7 @@ import (
 //	spec.placement.*, spec.software,      kept out of the running instance: shown as reason Drifted on the condition
 //	spec.port                             Provisioned, with each field, until the instance is made anew
 //	spec.auth.secretRef, and its Secret   live: handed to the running guest; Drifted while the guest cannot take it
+//	spec.credentialsOverlapSeconds        live: 0 ends an overlap that goes on
 //	spec.probe, spec.expectedExit,        live: from the next probe on
 //	spec.mode
 //	spec.cordoned, spec.deletionPolicy    live: at once
@@ -93,6 +96,14 @@ type ProxySpec struct {
 	// Auth names the credentials that clients must present. Without it the operator generates a Secret `<name>-credentials`. Live.
 	// +optional
 	Auth *Auth `json:"auth,omitempty"`
+
+	// CredentialsOverlapSeconds is how long a running guest still takes the credentials before, when those of the Secret change; 0 ends them at
+	// once, also while an overlap goes on. Live.
+	// +optional
+	// +kubebuilder:default=300
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=86400
+	CredentialsOverlapSeconds *int32 `json:"credentialsOverlapSeconds,omitempty"`
 
 	// Probe overrides how the proxy's health is found. Live.
 	// +optional
@@ -210,13 +221,15 @@ type Image struct {
 
 // Software says what serves as the proxy in the guest.
 //
-// +kubebuilder:validation:XValidation:rule="self.type == 'CloudInit' ? has(self.userDataSecretRef) : !has(self.userDataSecretRef)",message="software.userDataSecretRef goes with software.type CloudInit, and only with it"
+// +kubebuilder:validation:XValidation:rule="self.type != 'CloudInit' || has(self.userDataSecretRef)",message="software.type CloudInit needs software.userDataSecretRef"
+// +kubebuilder:validation:XValidation:rule="self.type != 'None' || !has(self.userDataSecretRef)",message="software.type None leaves the guest alone: remove software.userDataSecretRef"
 type Software struct {
 	// Type: Agent is our own proxy; CloudInit is the user's own user data; None leaves the guest alone.
 	// +optional
 	// +kubebuilder:default=Agent
 	Type SoftwareType `json:"type,omitempty"`
-	// UserDataSecretRef names a Secret whose key `userData` is given to cloud-init.
+	// UserDataSecretRef names a Secret whose key `userData` is given to cloud-init, beside our agent with type Agent. The entry must allow the
+	// namespace that.
 	// +optional
 	UserDataSecretRef *SecretReference `json:"userDataSecretRef,omitempty"`
 }
@@ -300,6 +313,9 @@ type ExpectedExit struct {
 // +kubebuilder:validation:Enum=Rotating;Pinned
 type Mode string
 
+// DefaultCredentialsOverlap is spec.credentialsOverlapSeconds of a Proxy that does not say.
+const DefaultCredentialsOverlap = 300 * time.Second
+
 // Modes.
 const (
 	ModeRotating Mode = "Rotating"
@@ -341,6 +357,12 @@ type ProxyStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Addresses []string `json:"addresses,omitempty"`
+	// AssignedAddresses of the entry's address pools, which the guest is given instead of asking by DHCP. Written before the instance is made,
+	// and kept for as long as the Proxy is on its host.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	AssignedAddresses []string `json:"assignedAddresses,omitempty"`
 	// IP is the address in use.
 	// +optional
 	IP string `json:"ip,omitempty"`
@@ -355,6 +377,9 @@ type ProxyStatus struct {
 	// CredentialsSecret is the Secret that holds the credentials in force.
 	// +optional
 	CredentialsSecret string `json:"credentialsSecret,omitempty"`
+	// Credentials says which content of that Secret is in force.
+	// +optional
+	Credentials *CredentialsStatus `json:"credentials,omitempty"`
 	// Image that the instance boots: a key of the catalogue, or a URL.
 	// +optional
 	Image string `json:"image,omitempty"`
@@ -366,4 +391,19 @@ type ProxyStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	Progress int32 `json:"progress,omitempty"`
+}
+
+// CredentialsStatus says which credentials a proxy takes.
+type CredentialsStatus struct {
+	// SecretVersion is the metadata.resourceVersion of the Secret with the credentials in force. While it is another than the Secret has now, the
+	// guest did not take the Secret's content yet, and Provisioned says why.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	SecretVersion string `json:"secretVersion,omitempty"`
+	// Since when they are in force.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+	// PreviousUntil is until when the credentials before them are taken as well; left out when they are not.
+	// +optional
+	PreviousUntil *metav1.Time `json:"previousUntil,omitempty"`
 }

@@ -5,17 +5,21 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
 // drift shows each field in which the running instance is not what the spec asks for.
 func (r *Reconciler) drift(_ context.Context, p *pass) (bool, error) {
 	p.drifted(drifts(p.spec.Shape, p.pin(), p.instance)...)
+	p.drifted(addressDrift(p.entry.Slots(p.proxy.Status.Host), p.instance.NIC.IPs())...)
 	return true, nil
 }
 
@@ -47,6 +51,23 @@ func drifts(want provider.Shape, pin string, is provider.Instance) []string {
 	differ("port", have.Port, want.Port)
 	if have.UserDataSHA256 != want.UserDataSHA256 {
 		all = append(all, "software.userDataSecretRef: its content changed")
+	}
+	if have.EntryDataSHA256 != want.EntryDataSHA256 {
+		all = append(all, "the entry's vendorData, userData or installGuestAgent changed")
+	}
+	return all
+}
+
+// addressDrift says where the entry's pools are not what the guest was made with.
+func addressDrift(slots []config.Slot, has []netip.Addr) []string {
+	if len(slots) > 0 && len(has) == 0 {
+		return []string{"addressPools: the guest asks by DHCP"}
+	}
+	var all []string
+	for _, a := range has {
+		if !slices.ContainsFunc(slots, func(s config.Slot) bool { return s.Address.Addr() == a }) {
+			all = append(all, "addressPools: no longer have "+a.String())
+		}
 	}
 	return all
 }

@@ -44,6 +44,7 @@ func (r *Reconciler) instance(ctx context.Context, p *pass) (bool, error) {
 func (p *pass) observe(i provider.Instance) {
 	p.instance, p.found = i, true
 	p.proxy.Status.ProviderID, p.proxy.Status.Image, p.proxy.Status.AgentVersion = i.ProviderID, i.Shape.Image.String(), i.AgentVersion
+	p.proxy.Status.AssignedAddresses = texts(i.NIC.IPs())
 }
 
 // absent makes an instance that the host does not have, on the host that the API server itself says: what the cache has may be older than
@@ -109,6 +110,12 @@ func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
 			p.clearBoot()
 			r.startsAnew(p)
 		}
+	}
+	if !p.placed {
+		if goOn, err := r.settleAddresses(ctx, p); !goOn || err != nil {
+			return false, err
+		}
+		spec.NIC = p.spec.NIC
 	}
 	made, err := p.provider.Create(ctx, spec)
 	switch {

@@ -3,12 +3,14 @@
 package proxy
 
 import (
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
@@ -25,6 +27,8 @@ type note struct {
 	name types.NamespacedName
 	// entry and host that hold the instance, or will.
 	entry, host string
+	// addresses of the entry's pools that it has, or will.
+	addresses []netip.Addr
 	// failures in a row, for the backoff.
 	failures int
 	// guestFailures in a row to hand credentials to the guest: its instance runs, so that failures are none.
@@ -37,6 +41,12 @@ type note struct {
 	written string
 	// guestHas are the credentials that the running guest is known to take; zero while that is not known.
 	guestHas provider.Credentials
+}
+
+// placed takes over where the Proxy's status says that it is.
+func (n *note) placed(proxy *v1alpha1.Proxy) {
+	n.name, n.entry, n.host = types.NamespacedName{Namespace: proxy.Namespace, Name: proxy.Name}, proxy.Spec.Provider, proxy.Status.Host
+	n.addresses = parsedAddresses(proxy.Status.AssignedAddresses)
 }
 
 // of lets f read and change the note of a Proxy.
@@ -85,6 +95,17 @@ func (n *notes) names(entry string, uid types.UID) []types.NamespacedName {
 		}
 	}
 	return names
+}
+
+// holders are who has which address of a pool, by UID. The caller holds the lock.
+func (n *notes) holders() map[netip.Addr]string {
+	held := map[netip.Addr]string{}
+	for uid, known := range n.all {
+		for _, a := range known.addresses {
+			held[a] = string(uid)
+		}
+	}
+	return held
 }
 
 // placed counts the Proxies on each host of an entry. The caller holds the lock.

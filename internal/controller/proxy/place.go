@@ -29,7 +29,7 @@ func (r *Reconciler) place(ctx context.Context, p *pass) (bool, error) {
 		return false, err
 	}
 	if host == "" {
-		p.provisioned(metav1.ConditionFalse, v1alpha1.ReasonPending, "no host of entry "+p.entry.Name+" can take the instance: "+why)
+		p.provisioned(metav1.ConditionFalse, p.unplaced(), "no host of entry "+p.entry.Name+" can take the instance: "+why)
 		p.lookAgain(p.provisionDelay())
 		return false, nil
 	}
@@ -49,12 +49,13 @@ func (r *Reconciler) choose(ctx context.Context, p *pass) (host, why string, err
 				d.avoid[name] = "answered lately that it has no room"
 			}
 		}
+		p.slots = r.slots(p, hosts, d.avoid)
 		placed := r.notes.placed(p.entry.Name)
 		for i := range hosts {
 			hosts[i].Instances = max(hosts[i].Instances, placed[hosts[i].Name])
 		}
 		if host, why = choose(d, hosts); host != "" {
-			n.host = host
+			n.host, n.addresses = host, addressesOf(p.slots[host])
 		}
 	})
 	return host, why, nil
@@ -73,7 +74,7 @@ func (r *Reconciler) recall(ctx context.Context) error {
 		one := &all.Items[i]
 		r.notes.of(one.UID, func(n *note) {
 			if n.name.Name == "" {
-				n.name, n.entry, n.host = client.ObjectKeyFromObject(one), one.Spec.Provider, one.Status.Host
+				n.placed(one)
 			}
 		})
 	}
@@ -91,7 +92,7 @@ func (p *pass) pin() string {
 // writePlacement writes status.host, with the status as far as it is known, on the condition that nobody changed the Proxy since it was
 // read.
 func (r *Reconciler) writePlacement(ctx context.Context, p *pass, host string) error {
-	p.proxy.Status.Host = host
+	p.proxy.Status.Host, p.proxy.Status.AssignedAddresses = host, texts(addressesOf(p.slots[host]))
 	p.clearInstance()
 	p.provisioned(metav1.ConditionFalse, v1alpha1.ReasonCreating, "the instance is being made on host "+host)
 	p.summarise()
@@ -99,13 +100,14 @@ func (r *Reconciler) writePlacement(ctx context.Context, p *pass, host string) e
 		return err
 	}
 	p.spec.Host, p.placed = host, true
+	p.spec.NIC = nicOf(p.slots[host])
 	return nil
 }
 
 // clearInstance drops from the status what belonged to an instance that is no more.
 func (p *pass) clearInstance() {
 	s := &p.proxy.Status
-	s.ProviderID, s.Image, s.AgentVersion, s.Progress = "", "", "", 0
+	s.ProviderID, s.Image, s.AgentVersion, s.Progress, s.Credentials = "", "", "", 0, nil
 	p.clearBoot()
 }
 
