@@ -156,6 +156,33 @@ func (l *Lab) startAPI(ctx context.Context) error {
 	return err
 }
 
+// Backup writes what the API has into a file.
+func (l *Lab) Backup(ctx context.Context, file string) error {
+	return l.standalone(ctx, "backup", file)
+}
+
+// RestoreAPI ends the API, and starts one with what a backup has. No operator may run.
+func (l *Lab) RestoreAPI(ctx context.Context, file string) error {
+	if err := stop(l.api); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(l.Dir, "api")); err != nil {
+		return err
+	}
+	if err := l.standalone(ctx, "restore", file); err != nil {
+		return err
+	}
+	return l.startAPI(ctx)
+}
+
+func (l *Lab) standalone(ctx context.Context, args ...string) error {
+	out, err := exec.CommandContext(ctx, l.Standalone, append([]string{"--data-dir", filepath.Join(l.Dir, "api")}, args...)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%q: %w: %s", args, err, out)
+	}
+	return nil
+}
+
 // NewClient is a client without a rate limit, for what a kubeconfig names.
 func NewClient(kubeconfig string) (client.Client, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

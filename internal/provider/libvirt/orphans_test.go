@@ -103,10 +103,13 @@ func TestInstancesAreCollected(t *testing.T) {
 		})
 	}
 	for _, value := range []string{` created="2126-01-01T00:00:00Z"`, ` created="yesterday"`, ` created=""`, ""} {
-		t.Run("a mark's time decides nothing:"+value, func(t *testing.T) {
+		t.Run("L9: a mark's time decides nothing, and is never in the future:"+value, func(t *testing.T) {
 			r := newRig(t, libvirttest.Config{})
 			r.mustMake(t)
 			r.markAs(t, created(value))
+			if i, err := r.anew(t).Get(t.Context(), r.ref()); err != nil || i.Created.After(time.Now()) {
+				t.Errorf("it was made at %s, %v", i.Created, err)
+			}
 			if removed, kept := r.anew(t).reclaim(t, provider.LeftoverInstance, false); len(removed) != 1 {
 				t.Errorf("removed %q, kept: %s", removed, kept)
 			}

@@ -260,6 +260,14 @@ func (t target) instance(f found) provider.Instance {
 	return provider.Instance{
 		InstanceRef: provider.InstanceRef{Host: t.name, UID: t.uid}, Namespace: f.Mark.Namespace, Name: f.Mark.Name,
 		ProviderID: ProviderID(t.name, t.domain), State: state, StateReason: reason, Shape: f.Mark.Shape,
-		NIC: f.Mark.NIC, AgentVersion: f.Mark.AgentVersion, Created: f.Mark.Created, Retained: f.Mark.Retained,
+		NIC: f.Mark.NIC, AgentVersion: f.Mark.AgentVersion, Created: notAfter(f.Mark.Created, time.Now()), Retained: f.Mark.Retained,
 	}
+}
+
+// notAfter is a time that somebody else wrote, or now where it is in the future.
+func notAfter(t, now time.Time) time.Time {
+	if t.After(now) {
+		return now
+	}
+	return t
 }
