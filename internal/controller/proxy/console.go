@@ -29,6 +29,13 @@ func (p *pass) releaseConsole() {
 	}
 }
 
+// dropConsole ends it for a Proxy that is being deleted, whose entry may be gone.
+func (p *pass) dropConsole() {
+	if c, ok := p.set.Providers[p.proxy.Spec.Provider].(provider.Consoler); ok {
+		c.ReleaseConsole(p.ref())
+	}
+}
+
 // consoleHint is what a message says of a guest that has been booting for long: that its console says more, and never what it says, for that may hold
 // secrets.
 func (p *pass) consoleHint() string {

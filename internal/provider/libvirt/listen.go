@@ -15,7 +15,7 @@ const (
 	pollEvery = 10 * time.Second
 	// listenAgain and maxListenAgain bound the pause before events are subscribed to again.
 	listenAgain    = time.Second
-	maxListenAgain = 30 * time.Second
+	maxListenAgain = 10 * time.Second
 	// steadyListening is for how long events must have been heard for their end to be no sign of trouble.
 	steadyListening = time.Minute
 )
@@ -99,6 +99,7 @@ func (p *Provider) poll(ctx context.Context, h *host, last *reading) *reading {
 			p.watch.Tell(uid)
 		}
 	}
+	h.memory.keepOnly(func(uid string) bool { _, there := now.domains[p.names.Domain(uid)]; return there })
 	if uid, ok := h.memory.eldest(); ok {
 		p.askAgain(ctx, target{h, uid, p.names.Domain(uid)}, now)
 	}

@@ -138,6 +138,17 @@ func (m *memory) askedNow(uid string) {
 	}
 }
 
+// keepOnly forgets the guests that are gone.
+func (m *memory) keepOnly(there func(uid string) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for uid := range m.guests {
+		if !there(uid) {
+			delete(m.guests, uid)
+		}
+	}
+}
+
 func (m *memory) forget(uid string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -302,6 +302,34 @@ func TestResumesAreBounded(t *testing.T) {
 	})
 }
 
+// The row M1 is proven on the real host; this is its room.
+func TestAGuestThatAFullPoolPausedWaitsForRoom(t *testing.T) {
+	r := newRig(t, libvirttest.Config{})
+	ref := farm(t, r, 1)[0]
+	r.daemon.SetState(r.domain(), 3, 5)
+	r.daemon.FillPool(1 << 20)
+	before := len(r.daemon.Calls())
+	for range 3 {
+		_, err := r.Create(t.Context(), r.spec())
+		want(t, err, provider.Capacity, "pool default")
+	}
+	if n := count(r.daemon.Calls()[before:], "Resume"); n > 0 {
+		t.Errorf("resumed %d times without room", n)
+	}
+	if i := mustGet(t, r, ref); i.State != provider.StatePaused || !strings.Contains(i.StateReason, "I/O error") {
+		t.Errorf("got %+v", i)
+	}
+	r.daemon.FillPool(50 << 30)
+	if i, err := r.Create(t.Context(), r.spec()); err != nil || i.State != provider.StateRunning {
+		t.Errorf("once there is room: %+v, %v", i, err)
+	}
+	for _, c := range r.daemon.Calls()[before:] {
+		if method, _, _ := strings.Cut(c, " "); slices.Contains([]string{"Destroy", "Undefine", "DeleteVolume", "CreateVolume", "Define"}, method) {
+			t.Errorf("call %s", c)
+		}
+	}
+}
+
 func TestASuspendedGuestIsWoken(t *testing.T) {
 	r := newRig(t, libvirttest.Config{})
 	farm(t, r, 1)

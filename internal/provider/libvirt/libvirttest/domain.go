@@ -97,7 +97,16 @@ func (d *Daemon) SetState(name string, state, reason int) {
 	defer d.ears.tell(name)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.domains[name].state, d.domains[name].reason = state, reason
+	dom := d.domains[name]
+	dom.state, dom.reason = state, reason
+	switch {
+	case state == stateShutoff:
+		dom.run = 0
+		dom.hangUp()
+	case dom.run == 0:
+		d.runs++
+		dom.run = d.runs
+	}
 }
 
 // SetAddresses sets what a source answers. Of an agent that comes or goes the daemon tells; of leases and of the host's table it does not.
