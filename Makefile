@@ -10,7 +10,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 RESULTS := build/results
 TAGS := kubeapi,live
 KVMHOST := test/kvmhost
-LIVE_PACKAGES := ./live/... ./test/kvmhost/... ./internal/provider/kvm2/... ./internal/provider/local/... ./internal/iso9660/...
+LIVE_PACKAGES := ./live/... ./internal/cloudinit/... ./test/kvmhost/... ./internal/provider/kvm2/... ./internal/provider/local/... ./internal/iso9660/...
 KUBEAPI_PACKAGES := ./test/kubeapi/... ./internal/controller/... ./internal/cluster/... ./internal/cli/... ./api/...
 TESTRUN = go run ./hack/testrun
 # Programs and live tests are built in one way, so that they share what the compiler made.
@@ -101,6 +101,12 @@ crash: build ## Kill the whole standalone at random moments, on real and simulat
 	$(KVMHOST)/images >/dev/null
 	hack/build-standalone.sh >/dev/null
 	go run -tags live ./live/crash -kills $(or $(KILLS),20) -seed $(or $(SEED),0)
+
+.PHONY: faults
+faults: ## Fail each call of each operation in each way, and check that nothing is lost, leaked or touched.
+	@mkdir -p build
+	@go test -c -o build/faults.test ./test/faults
+	@cd test/faults && ../../build/faults.test -all-kinds $(if $(filter-out .,$(RUN)),-test.run '$(RUN)')
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME each (default 20000x: that many inputs; or 5m).
