@@ -74,6 +74,12 @@ type CollectorStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	Removed []RemovedInstances `json:"removed,omitempty"`
+	// Pending instances, by host and UID, are counted in Removed already, and not known to be gone: the operator may have ended meanwhile.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4096
+	// +kubebuilder:validation:items:MaxLength=256
+	Pending []string `json:"pending,omitempty"`
 	// Stopped: nothing of this entry is removed until somebody approves it, or there is nothing to remove.
 	// +optional
 	Stopped *CollectorStop `json:"stopped,omitempty"`

@@ -37,6 +37,11 @@ func (in *CollectorStatus) DeepCopyInto(out *CollectorStatus) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.Pending != nil {
+		in, out := &in.Pending, &out.Pending
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Stopped != nil {
 		in, out := &in.Stopped, &out.Stopped
 		*out = new(CollectorStop)

@@ -24,6 +24,7 @@ const (
 	brakeShare = 10
 	// What the schema takes.
 	maxNames      = 16
+	maxPending    = 4096
 	maxNameLength = 256
 	tokenLength   = 16
 )
@@ -63,6 +64,16 @@ func (s *situation) add(v survey) {
 	}
 	slices.Sort(s.candidates)
 	slices.Sort(s.due)
+}
+
+// among counts the candidates among names.
+func (s *situation) among(names []string) (n int) {
+	for _, name := range names {
+		if slices.Contains(s.candidates, name) {
+			n++
+		}
+	}
+	return n
 }
 
 // allowed is how many instances may be removed within brakeTime unasked.
@@ -237,4 +248,15 @@ func counted(removed []v1alpha1.RemovedInstances, now time.Time, n int32) []v1al
 		return next
 	}
 	return append(next, v1alpha1.RemovedInstances{Hour: hour, Count: n})
+}
+
+// uncounted takes off what was counted and did not go, from the latest hours first.
+func uncounted(removed []v1alpha1.RemovedInstances, n int) []v1alpha1.RemovedInstances {
+	next := slices.Clone(removed)
+	for i := len(next) - 1; i >= 0 && n > 0; i-- {
+		off := min(next[i].Count, int32(n))
+		next[i].Count -= off
+		n -= int(off)
+	}
+	return slices.DeleteFunc(next, func(r v1alpha1.RemovedInstances) bool { return r.Count == 0 })
 }

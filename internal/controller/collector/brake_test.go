@@ -53,6 +53,18 @@ func TestBrake(t *testing.T) {
 			t.Errorf("%d are left", s.left())
 		}
 	})
+	t.Run("X18: what was recorded and did not go, for the operator was killed, is not counted twice", func(t *testing.T) {
+		s := newStage(t, 12, 1)
+		i := slices.IndexFunc(s.host.left["h1"], func(l provider.Leftover) bool { return l.Object == "vm-000" })
+		s.paper.records["home"] = Record{Status: v1alpha1.CollectorStatus{
+			Removed: counted(nil, *s.now, 1), Pending: []string{nameOf("h1", s.host.left["h1"][i].UID)},
+		}}
+		s.grace()
+		s.want("collected home/h1 vm-000 dry=false")
+		if r := s.paper.records["home"].Status; removedIn(r.Removed, *s.now) != 1 || len(r.Pending) != 0 {
+			t.Errorf("%+v", r)
+		}
+	})
 	t.Run("X18: after 24 hours as many may go again", func(t *testing.T) {
 		s := newStage(t, 12, 1)
 		s.grace()

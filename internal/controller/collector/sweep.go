@@ -137,12 +137,14 @@ func (s *sweep) act(ctx context.Context, record Record, surveys []survey, proxie
 	for _, v := range surveys {
 		seen.add(v)
 	}
+	next.Removed = uncounted(next.Removed, seen.among(record.Status.Pending))
 	seen.removed = removedIn(next.Removed, now)
 	verdict := s.brakes.judge(seen, record, now)
 	next.Stopped = verdict.stop
 	unasked := int32(0)
 	if verdict.stop == nil && s.Mode == On {
 		unasked = int32(len(verdict.unasked))
+		next.Pending = verdict.unasked[:min(len(verdict.unasked), maxPending)]
 	}
 	before := slices.Clone(next.Removed)
 	next.Removed = counted(before, now, unasked)
@@ -166,10 +168,7 @@ func (s *sweep) act(ctx context.Context, record Record, surveys []survey, proxie
 			done++
 		}
 	}
-	if done == unasked {
-		return nil
-	}
-	next.Removed = counted(before, now, done)
+	next.Removed, next.Pending = counted(before, now, done), nil
 	return s.Ledger.Save(ctx, s.entry, next)
 }
 

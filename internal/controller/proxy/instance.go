@@ -128,11 +128,17 @@ func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
 		p.provisioned(metav1.ConditionFalse, downReason(made.State), p.down())
 		p.lookAgain(probe.Jitter(r.retry(p.proxy.UID)))
 		return false, nil
-	case provider.KindOf(err) == provider.Capacity && !p.found:
+	case provider.KindOf(err) == provider.Capacity && (!p.found || p.movable()):
 		return false, r.full(ctx, p, err)
 	}
 	r.uncreated(p, err)
 	return false, nil
+}
+
+// movable says of an instance that was found whether it may be made anew on another host: it is off, and nobody pinned it. One that is paused has
+// a guest in it that will run on once there is room.
+func (p *pass) movable() bool {
+	return p.instance.State == provider.StateStopped && p.proxy.Spec.Mode != v1alpha1.ModePinned
 }
 
 // full remembers that a host has no room, and leaves it for another where there is one.
@@ -143,7 +149,7 @@ func (r *Reconciler) full(ctx context.Context, p *pass, cause error) error {
 		}
 		n.full[p.proxy.Status.Host] = p.now
 	})
-	r.failed(p, metav1.ConditionFalse, outcomeOf(cause))
+	r.uncreated(p, cause)
 	m, _, err := r.moveOn(ctx, p)
 	if m == moved {
 		p.lookAgain(soon)
