@@ -48,8 +48,8 @@ func (f *operatorFlags) bind(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.leaderElect, "leader-elect", false, "work only while holding a lease, so that several operators may run")
 	flags.IntVar(&f.workers, "max-concurrent", defaultWorkers, "how many Proxies are reconciled at once")
 	flags.IntVar(&f.probes, "max-probes", probe.DefaultWorkers, "how many proxies are probed at once")
-	flags.StringVar(&f.collector, "collector", string(collector.On), "what becomes of volumes that nothing needs any more: `MODE` on, dry-run or off")
-	flags.DurationVar(&f.grace, "collector-grace", collector.DefaultGrace, "how long a volume has to look so before it is removed; at least 1m")
+	flags.StringVar(&f.collector, "collector", string(collector.On), "what becomes of instances and volumes that nothing needs any more: `MODE` on, dry-run or off")
+	flags.DurationVar(&f.grace, "collector-grace", collector.DefaultGrace, "how long something has to look so before it is removed; at least 1m")
 	f.logs.Bind(flags)
 }
 

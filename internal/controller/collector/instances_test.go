@@ -143,7 +143,8 @@ func TestInstancesWithoutAProxy(t *testing.T) {
 		s.pass(s.Grace - time.Minute)
 		s.want()
 	})
-	t.Run("X13: what is retained stays, for ever, and is no leftover", func(t *testing.T) {
+	// X13 is proven on the real host.
+	t.Run("what is retained stays, for ever, and is no leftover", func(t *testing.T) {
 		s := newStage(t, 12, 4)
 		for n := range 4 {
 			s.host.left["h1"][n].Retained = true
