@@ -134,7 +134,7 @@ func TestScriptsUnderOpenRC(t *testing.T) {
 			t.Fatalf("%v\n%s\nconsole: %s", err, out, tr.read("/dev/console"))
 		}
 		first := agentPID(t, tr, "")
-		tr.run("kill", "-9", first)
+		tr.run("sh", "-c", "kill -9 "+first)
 		agentPID(t, tr, first)
 		if out := tr.run("rc-update", "show", "default"); !strings.Contains(out, "egress-agent") {
 			t.Errorf("the next boot does not start it:\n%s", out)
