@@ -28,11 +28,31 @@ import (
 // counted is a provider of a cluster of its own over the lab's host, with what it asks libvirt.
 type counted struct {
 	*libvirt.Provider
-	host  *kvmhost.Host
-	names libvirt.Names
+	host    *kvmhost.Host
+	names   libvirt.Names
+	backend libvirt.Backend
 
 	mu    sync.Mutex
 	calls map[string]int
+	// between answers once instead of the source of a guest's addresses; nil for nothing.
+	between func(ctx context.Context, name string, source libvirt.AddressSource) ([]libvirt.Interface, error)
+}
+
+// reading is a Backend with something between the two reads of a Get.
+type reading struct {
+	libvirt.Backend
+	of *counted
+}
+
+func (r reading) InterfaceAddresses(ctx context.Context, name string, source libvirt.AddressSource) ([]libvirt.Interface, error) {
+	r.of.mu.Lock()
+	between := r.of.between
+	r.of.between = nil
+	r.of.mu.Unlock()
+	if between != nil {
+		return between(ctx, name, source)
+	}
+	return r.Backend.InterfaceAddresses(ctx, name, source)
 }
 
 func newCounted(t *testing.T, l *lab.Lab) *counted {
@@ -51,13 +71,17 @@ func newCounted(t *testing.T, l *lab.Lab) *counted {
 	if c.names, err = libvirt.NewNames(cluster); err != nil {
 		t.Fatal(err)
 	}
+	backend := kvm2.CountedBackends(entry.Credentials, func(_, procedure string) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.calls[procedure]++
+	})
 	c.Provider, err = libvirt.New(libvirt.Options{
 		Cluster: cluster, Entry: entry, Agent: libvirttest.Agent,
-		Backend: kvm2.CountedBackends(entry.Credentials, func(_, procedure string) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.calls[procedure]++
-		}),
+		Backend: func(h config.Host) libvirt.Backend {
+			c.backend = backend(h)
+			return reading{c.backend, c}
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -149,6 +173,49 @@ func TestAGuestThatIsKilledIsSeen(t *testing.T) {
 	}
 }
 
+func TestTheLinkDiesBetweenTheTwoReads(t *testing.T) {
+	l := theLab(t)
+	c := newCounted(t, l)
+	ref := c.make(t)
+	before := c.gets(t, ref)
+	t.Run("H3: a link that is killed between the reads of state and addresses is an error, and no absence", func(t *testing.T) {
+		// A link of its own, which is not dialled anew as the shared one is.
+		link, err := c.backend.Dedicated(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer link.Close()
+		c.mu.Lock()
+		c.between = func(ctx context.Context, name string, source libvirt.AddressSource) ([]libvirt.Interface, error) {
+			if _, err := c.host.Exec(ctx, "pkill", "-KILL", "-f", "^sshd: root"); err != nil {
+				t.Errorf("no link was killed: %v", err)
+			}
+			return link.InterfaceAddresses(ctx, name, source)
+		}
+		c.mu.Unlock()
+		c.DoubtAddresses(ref)
+		i, err := c.Get(t.Context(), ref)
+		if err == nil || provider.KindOf(err) != provider.Transient {
+			t.Errorf("got %+v, %v", i, err)
+		}
+		t.Logf("the link killed between the two reads: %v", err)
+		var after provider.Instance
+		if err := lab.Until(t.Context(), madeWithin, "the host to be read again", func(ctx context.Context) (bool, error) {
+			var err error
+			after, err = c.Get(ctx, ref)
+			if provider.IsNotFound(err) {
+				return false, err
+			}
+			return err == nil, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if after.State != provider.StateRunning || !after.Created.Equal(before.Created) {
+			t.Errorf("after it: %+v, before it: %+v", after, before)
+		}
+	})
+}
+
 func TestCallsOfASteadyPoll(t *testing.T) {
 	l := theLab(t)
 	c := newCounted(t, l)
@@ -183,6 +250,9 @@ func TestCallsOfASteadyPoll(t *testing.T) {
 		}
 		if d := states - first["ConnectGetAllDomainStats"]; d < -1 || d > 1 {
 			t.Errorf("%d bulk readings, and %d with one instance", states, first["ConnectGetAllDomainStats"])
+		}
+		if n := now["DomainGetMetadata"] + now["DomainGetState"]; n > 0 {
+			t.Errorf("%d calls for the state or the mark of a single domain", n)
 		}
 	}
 }

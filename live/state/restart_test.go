@@ -90,4 +90,21 @@ func TestRestarts(t *testing.T) {
 			t.Errorf("the first: %s", lost[0])
 		}
 	})
+	t.Run("M14: the address is that of our NIC, and one that changes is corrected", func(t *testing.T) {
+		p := await(t, l, names[0], bootedWithin, "to be Ready", isReady)
+		before := p.Status.IP
+		next := fmt.Sprintf("10.88.%d.210", stateHost)
+		command := fmt.Sprintf("ip addr add 172.17.0.1/16 dev lo; ip addr flush dev eth0; ip addr add %s/24 dev eth0; ip route add default via 10.88.%d.1", next, stateHost)
+		if err := inGuest(t.Context(), host, domains[0], command); err != nil {
+			t.Fatal(err)
+		}
+		await(t, l, names[0], madeWithin, "to have its new address", func(p *v1alpha1.Proxy) bool {
+			if p.Status.IP != before && p.Status.IP != next {
+				t.Errorf("status.ip is %s", p.Status.IP)
+			}
+			return p.Status.IP == next
+		})
+		p = await(t, l, names[0], bootedWithin, "to be Ready at its new address", isReady)
+		t.Logf("the guest's address changed from %s to %s: %s, all: %v", before, next, p.Status.Endpoint, p.Status.Addresses)
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt/libvirttest"
@@ -272,6 +273,37 @@ func TestTheMarkIsReadBeforeAnythingIsDestroyed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// discreet is a Backend whose daemon keeps to itself what it is told to do.
+type discreet struct{ libvirt.Backend }
+
+func (d discreet) Events(ctx context.Context, notify func(string)) error {
+	return d.Backend.Events(ctx, func(domain string) {
+		if domain == "" {
+			notify(domain)
+		}
+	})
+}
+
+func TestNoReadingIsOlderThanOnesOwnChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, libvirttest.Config{}, func(o *libvirt.Options) {
+			connect := o.Backend
+			o.Backend = func(h config.Host) libvirt.Backend { return discreet{connect(h)} }
+		})
+		ref := farm(t, r, 1)[0]
+		mustGet(t, r, ref)
+		before := count(r.daemon.Calls(), "Domains")
+		if mustGet(t, r, ref); count(r.daemon.Calls(), "Domains") != before {
+			t.Fatal("the reading is not shared")
+		}
+		if err := r.Delete(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.Get(t.Context(), ref)
+		want(t, err, provider.NotFound)
+	})
 }
 
 // The row M1 is proven on the real host; this is its bound.
