@@ -60,11 +60,14 @@ func TestDecoy(t *testing.T) {
 		same(t, "after the deletion")
 		t.Logf("status.providerID pointed at %s: harmed nothing", decoy)
 	})
-	t.Run("M2: a running VM of our name with our mark and another UUID, or without a mark, is a Conflict and survives everything", func(t *testing.T) {
+	t.Run("M2: a running VM of our name without our mark is a Conflict and survives everything", func(t *testing.T) {
 		p := proxyOf(t, l, lab.Entry, "usurped", "empty")
 		p = await(t, l, p.Name, madeWithin, "to run", runs)
 		domain := domainOf(t, l, p)
-		// Somebody replaces the domain by one of the same name.
+		// Somebody replaces the domain by one of the same name, while no operator is there to make it again at once.
+		if err := l.StopOperator(); err != nil {
+			t.Fatal(err)
+		}
 		if out, err := host.Exec(t.Context(), "sh", "-c", "virsh -q destroy "+domain+"; virsh -q undefine "+domain+
 			"; virsh -q dumpxml "+decoy+" | sed -e 's/"+decoy+"/"+domain+"/' -e '/<uuid>/d' >/run/usurper.xml && virsh -q define /run/usurper.xml && virsh -q start "+domain); err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -77,6 +80,9 @@ func TestDecoy(t *testing.T) {
 			return text
 		}
 		usurper := look()
+		if err := l.StartOperator(); err != nil {
+			t.Fatal(err)
+		}
 		p = await(t, l, p.Name, madeWithin, "to be in conflict", func(p *v1alpha1.Proxy) bool { return provisioned(p).Reason == v1alpha1.ReasonConflict })
 		t.Logf("a decoy with our name and no mark: %s: %s", provisioned(p).Reason, provisioned(p).Message)
 		if err := l.Client.Delete(t.Context(), p); err != nil {
