@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/textproto"
 	"slices"
 	"strings"
@@ -27,14 +28,19 @@ func script(name string, content []byte) leaf {
 	}
 }
 
+// copied is a header that may be added to; there may be none yet.
+func copied(header textproto.MIMEHeader) textproto.MIMEHeader {
+	if header == nil {
+		return textproto.MIMEHeader{}
+	}
+	return maps.Clone(header)
+}
+
 // merged are the parts of data that yield to those before them.
 func merged(parts []leaf) []leaf {
 	all := make([]leaf, len(parts))
 	for i, part := range parts {
-		header := textproto.MIMEHeader{}
-		for key, values := range part.header {
-			header[key] = values
-		}
+		header := copied(part.header)
 		if header.Get("Merge-Type") == "" && header.Get("X-Merge-Type") == "" {
 			header.Set("Merge-Type", mergeType)
 		}
@@ -64,10 +70,7 @@ func combine(parts []leaf) []byte {
 // writePart writes headers and content. Content that is not plain ASCII goes as base64: Python's mail parser, which reads it, spoils it
 // otherwise.
 func writePart(out *bytes.Buffer, part leaf) {
-	header := textproto.MIMEHeader{}
-	for key, values := range part.header {
-		header[key] = values
-	}
+	header := copied(part.header)
 	if header.Get(headerType) == "" {
 		header.Set(headerType, typeOf(part.body))
 	}
@@ -77,13 +80,7 @@ func writePart(out *bytes.Buffer, part leaf) {
 		content = wrapped(content)
 	}
 	header.Del("Mime-Version")
-	for _, key := range slices.Sorted(func(yield func(string) bool) {
-		for key := range header {
-			if !yield(key) {
-				return
-			}
-		}
-	}) {
+	for _, key := range slices.Sorted(maps.Keys(header)) {
 		for _, value := range header[key] {
 			_, _ = fmt.Fprintf(out, "%s: %s\n", key, value)
 		}

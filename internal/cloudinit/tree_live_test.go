@@ -66,7 +66,7 @@ ip link set lo up
 ` + mounts + `
 exec chroot "$root" /bin/sh -c 'echo ready; while :; do sleep 1 & wait; done'
 `
-	tr.init = exec.CommandContext(context.WithoutCancel(t.Context()), "unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child", //nolint:usetesting // ended by end, after the test's own context
+	tr.init = exec.CommandContext(context.WithoutCancel(t.Context()), "unshare", "--mount", "--pid", "--net", "--uts", "--ipc", "--fork", "--kill-child",
 		"sh", "-c", script, "sh", work, lower)
 	tr.init.Stdout, tr.init.Stderr = &tr.output, &tr.output
 	if err := tr.init.Start(); err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
 	"github.com/egress-proxies/egress-proxies-operator/internal/config"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
 func slotsOf(prefixes ...string) []config.Slot {
@@ -142,6 +143,13 @@ func TestAddressDrift(t *testing.T) {
 		if diff := cmp.Diff(test.want, addressDrift(test.slots, test.has)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
+	}
+}
+
+func TestWhatTheEntryGivesGuestsDrifts(t *testing.T) {
+	is := provider.Instance{Shape: provider.Shape{EntryDataSHA256: "a"}}
+	if got := drifts(provider.Shape{EntryDataSHA256: "b"}, "", is); len(got) != 1 || !strings.Contains(got[0], "vendorData") {
+		t.Errorf("%q", got)
 	}
 }
 
