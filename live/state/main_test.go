@@ -37,7 +37,7 @@ const (
 	smallEntry = "kvm2-small"
 	smallPool  = "small"
 	smallDir   = "/var/lib/libvirt/small"
-	smallBytes = 420 << 20
+	smallBytes = 1600 << 20
 )
 
 // Deadlines, from the steps that they bound: a fetch of a small image and the agent, and boots without KVM on a busy machine.
