@@ -266,6 +266,25 @@ func TestForeignLeftoversAreTold(t *testing.T) {
 	}
 }
 
+func TestAnInstanceWithANewerMarkIsTold(t *testing.T) {
+	r := newRig(t, libvirttest.Config{})
+	r.mustMake(t)
+	r.markAs(t, func(m string) string { return strings.Replace(m, ` version="1"`, ` version="2"`, 1) })
+	collector := r.anew(t)
+	if found := collector.leftovers(t, provider.LeftoverNewer); len(found) != 1 || found[0].Object != r.domain() || found[0].UID != "" {
+		t.Errorf("%+v", found)
+	}
+	for _, kind := range []provider.LeftoverKind{provider.LeftoverInstance, provider.LeftoverDisk, provider.LeftoverForeign} {
+		if found := collector.leftovers(t, kind); len(found) != 0 {
+			t.Errorf("%+v", found)
+		}
+	}
+	before := r.daemon.Dump()
+	if removed, kept := collector.reclaim(t, provider.LeftoverNewer, false); removed != nil || !strings.Contains(kept, "newer version") || !slices.Equal(before, r.daemon.Dump()) {
+		t.Errorf("removed %q, kept: %s", removed, kept)
+	}
+}
+
 func TestAnInstanceOfAnotherEntryIsForeign(t *testing.T) {
 	r := newRig(t, libvirttest.Config{})
 	r.mustMake(t)
