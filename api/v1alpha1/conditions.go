@@ -24,6 +24,8 @@ const (
 const (
 	// ReasonPending: no host is chosen yet.
 	ReasonPending = "Pending"
+	// ReasonQuotaExceeded: the Proxy's namespace may have no more of the entry.
+	ReasonQuotaExceeded = "QuotaExceeded"
 	// ReasonFetchingImage: the base image, or the agent, is on its way to the host.
 	ReasonFetchingImage = "FetchingImage"
 	// ReasonCreating: overlay, seed and domain are being made.

@@ -116,6 +116,11 @@ type Entry struct {
 	AllowEmulation bool `yaml:"allowEmulation" types:"kvm2"`
 	// AllowedNamespaces may use this entry; all may when it is left out. An empty list is refused.
 	AllowedNamespaces []string `yaml:"allowedNamespaces"`
+	// AllowPinning lists the namespaces whose Proxies may name their host in placement.host; all that may use the entry when left out. An empty
+	// list is refused.
+	AllowPinning []string `yaml:"allowPinning"`
+	// Quotas bound what the Proxies of a namespace may have of this entry; without one there is no bound.
+	Quotas []Quota `yaml:"quotas"`
 	// AllowURLImages are the hosts (names or addresses, without port, in lower case) from which a Proxy's own placement.image.url may
 	// be fetched; none when left out.
 	AllowURLImages []string `yaml:"allowURLImages" types:"kvm2"`
@@ -178,6 +183,9 @@ type Host struct {
 	Bridge string `yaml:"bridge" types:"kvm2"`
 	// Network of libvirt that guests are attached to; either this or Bridge.
 	Network string `yaml:"network" types:"kvm2"`
+	// MaxVCPUs bounds the vCPUs of this entry's guests on the host together; 0 to 65,536, default 0: no bound. A guest with more vCPUs than the host
+	// has processors is never placed there.
+	MaxVCPUs int `yaml:"maxVCPUs" types:"kvm2"`
 	// Addresses for its instances: a network inside 127.0.0.0/8 of at most 65,536 addresses, in CIDR notation. No two hosts
 	// of the file share one.
 	Addresses string `yaml:"addresses" types:"simulated"`
@@ -270,6 +278,18 @@ type Mirror struct {
 	BearerTokenFile string `yaml:"bearerTokenFile"`
 	// Proxy to reach this server through: http:// or https://, without user or password. The proxies of the environment are never used.
 	Proxy string `yaml:"proxy"`
+}
+
+// Quota bounds what the Proxies of each of some namespaces may have of an entry. It holds for Proxies that are placed from then on.
+type Quota struct {
+	// Namespaces that it is for, each on its own; "*" for every one that no other quota of the entry names. None stands in two quotas.
+	Namespaces []string `yaml:"namespaces"`
+	// Instances that a namespace may have; no bound when left out.
+	Instances *int64 `yaml:"instances"`
+	// VCPUs of all its instances together; no bound when left out. For entries whose instances are machines.
+	VCPUs *int64 `yaml:"vcpus"`
+	// MemoryMiB of all its instances together, in MiB; no bound when left out. For entries whose instances are machines.
+	MemoryMiB *int64 `yaml:"memoryMiB"`
 }
 
 // AddressPool is addresses of one network for guests.

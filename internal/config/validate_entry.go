@@ -19,7 +19,7 @@ func (d *document) validateEntry(path string, e *Entry, folder string) {
 	if d.needs(path + ".type") {
 		d.oneOf(path+".type", e.Type, Types()...)
 	}
-	d.validateNamespaces(path+".allowedNamespaces", e.AllowedNamespaces)
+	d.validateAdmission(path, e)
 	d.validateDestinations(path+".destinations.allow", e.Destinations.Allow)
 	entryType := meantType(e.Type)
 	d.keysOfType(path, entryType, *e)

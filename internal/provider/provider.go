@@ -276,4 +276,6 @@ type HostState struct {
 	Instances int
 	// MaxInstances is how many it takes; 0 where their number has no limit of its own.
 	MaxInstances int
+	// CPUs are its processors, as last known; 0 where nobody counts them. MaxVCPUs is how many vCPUs its guests may have together; 0 for no bound.
+	CPUs, MaxVCPUs int
 }

@@ -144,7 +144,7 @@ func (r *Reconciler) begin(ctx context.Context, name client.ObjectKey) (*pass, e
 		}
 		return nil, err
 	}
-	r.notes.of(proxy.UID, func(n *note) { n.placed(&proxy) })
+	r.notes.of(proxy.UID, func(n *note) { n.placed(&proxy, r.Current().File) })
 	return newPass(&proxy, r.Current(), r.Now()), nil
 }
 

@@ -3,16 +3,18 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
@@ -24,9 +26,14 @@ func (r *Reconciler) place(ctx context.Context, p *pass) (bool, error) {
 	if p.proxy.Status.Host != "" {
 		return true, nil
 	}
-	host, why, err := r.choose(ctx, p)
+	host, why, over, err := r.choose(ctx, p)
 	if err != nil {
 		return false, err
+	}
+	if over != "" {
+		p.provisioned(metav1.ConditionFalse, v1alpha1.ReasonQuotaExceeded, over)
+		p.lookAgain(r.waitFor(p, waitRetry))
+		return false, nil
 	}
 	if host == "" {
 		p.provisioned(metav1.ConditionFalse, p.unplaced(), "no host of entry "+p.entry.Name+" can take the instance: "+why)
@@ -36,29 +43,56 @@ func (r *Reconciler) place(ctx context.Context, p *pass) (bool, error) {
 	return true, r.writePlacement(ctx, p, host)
 }
 
-// choose picks a host and counts the Proxy there at once, so that several that are placed at the same time spread.
-func (r *Reconciler) choose(ctx context.Context, p *pass) (host, why string, err error) {
+// choose picks a host and counts the Proxy there at once, so that several that are placed at the same time spread, and none goes beyond what there
+// is. over says how the Proxy would take its namespace beyond its quota, and then nothing is counted.
+func (r *Reconciler) choose(ctx context.Context, p *pass) (host, why, over string, err error) {
 	if err := r.recall(ctx); err != nil {
-		return "", "", err
+		return "", "", "", err
 	}
-	hosts := slices.Clone(p.provider.Hosts())
-	d := demand{pin: p.pin(), memoryMiB: int64(p.spec.MemoryMiB), uid: string(p.proxy.UID), avoid: map[string]string{}}
+	hosts := p.provider.Hosts()
+	seen := make(map[string]time.Time, len(hosts))
+	for _, h := range hosts {
+		seen[h.Name] = h.PoolSeen
+	}
+	d := demand{pin: p.pin(), memoryMiB: int64(p.spec.MemoryMiB), vcpus: p.spec.VCPUs, uid: string(p.proxy.UID), avoid: map[string]string{}}
 	r.notes.of(p.proxy.UID, func(n *note) {
+		if over = overQuota(p.entry, p.proxy.Namespace, d, r.notes.usage(p.entry.Name, p.proxy.Namespace, p.proxy.UID)); over != "" {
+			return
+		}
 		for name, at := range n.full {
 			if p.now.Sub(at) < fullFor {
 				d.avoid[name] = "answered lately that it has no room"
 			}
 		}
 		p.slots = r.slots(p, hosts, d.avoid)
-		placed := r.notes.placed(p.entry.Name)
-		for i := range hosts {
-			hosts[i].Instances = max(hosts[i].Instances, placed[hosts[i].Name])
-		}
-		if host, why = choose(d, hosts); host != "" {
+		if host, why = choose(d, hosts, r.notes.loads(p.entry.Name, p.proxy.UID, seen)); host != "" {
 			n.host, n.addresses = host, addressesOf(p.slots[host])
+			n.needs, n.settled = needs{d.vcpus, d.memoryMiB}, time.Time{}
 		}
 	})
-	return host, why, nil
+	return host, why, over, nil
+}
+
+// needsOf a Proxy are those that its spec asks for, or the entry's defaults.
+func needsOf(proxy *v1alpha1.Proxy, file *config.File) needs {
+	entry, ok := file.Entry(proxy.Spec.Provider)
+	if !ok {
+		return needs{}
+	}
+	placement := v1alpha1.Placement{}
+	if proxy.Spec.Placement != nil {
+		placement = *proxy.Spec.Placement
+	}
+	return needs{or(int(placement.VCPUs), entry.Defaults.VCPUs), int64(or(int(placement.MemoryMiB), entry.Defaults.MemoryMiB))}
+}
+
+// settledAt is since when the status says that an instance runs; zero where it does not.
+func settledAt(proxy *v1alpha1.Proxy) time.Time {
+	c := meta.FindStatusCondition(proxy.Status.Conditions, v1alpha1.ConditionProvisioned)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return time.Time{}
+	}
+	return c.LastTransitionTime.Time
 }
 
 // recall notes, once, where every Proxy is: after a restart, a new Proxy must not take the place of one that was not looked at yet.
@@ -70,11 +104,12 @@ func (r *Reconciler) recall(ctx context.Context) error {
 	if err := r.Client.List(ctx, &all); err != nil {
 		return err
 	}
+	file := r.Current().File
 	for i := range all.Items {
 		one := &all.Items[i]
 		r.notes.of(one.UID, func(n *note) {
 			if n.name.Name == "" {
-				n.placed(one)
+				n.placed(one, file)
 			}
 		})
 	}
@@ -133,10 +168,11 @@ const (
 // moveOn leaves a host for another: the pinned one, or after Capacity any that has room. It does so only once the old host is confirmed
 // clean. Where it goes nowhere, it says why.
 func (r *Reconciler) moveOn(ctx context.Context, p *pass) (m move, why string, err error) {
-	host, why, err := r.choose(ctx, p)
+	host, why, over, err := r.choose(ctx, p)
 	if err != nil {
 		return nowhere, "", err
 	}
+	why = cmp.Or(over, why)
 	if host == "" || host == p.proxy.Status.Host {
 		r.notes.of(p.proxy.UID, func(n *note) { n.host = p.proxy.Status.Host })
 		return nowhere, why, nil

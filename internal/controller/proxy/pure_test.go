@@ -104,7 +104,7 @@ func TestChoose(t *testing.T) {
 		"no hosts": {demand{}, nil, "", []string{"no hosts"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, why := choose(c.demand, c.hosts)
+			got, why := choose(c.demand, c.hosts, nil)
 			if got != c.want {
 				t.Errorf("got %q (%s), want %q", got, why, c.want)
 			}
@@ -122,8 +122,8 @@ func TestChooseSpreadsEqualHosts(t *testing.T) {
 	counts := map[string]int{}
 	for i := range 300 {
 		uid := time.Unix(int64(i), 0).String()
-		host, _ := choose(demand{uid: uid}, hosts)
-		if again, _ := choose(demand{uid: uid}, hosts); again != host {
+		host, _ := choose(demand{uid: uid}, hosts, nil)
+		if again, _ := choose(demand{uid: uid}, hosts, nil); again != host {
 			t.Fatal("the same question has two answers")
 		}
 		counts[host]++

@@ -58,6 +58,10 @@ func resolve(proxy *v1alpha1.Proxy, file *config.File) (*config.Entry, provider.
 	if proxy.Spec.Placement != nil {
 		placement = *proxy.Spec.Placement
 	}
+	if placement.Host != "" && !entry.AllowsPinning(proxy.Namespace) {
+		return nil, provider.Shape{}, &problem{v1alpha1.ReasonNamespaceNotAllowed, fmt.Sprintf(
+			"placement.host: entry %s lets namespace %s name no host (allowPinning: %s); remove it", entry.Name, proxy.Namespace, listed(entry.AllowPinning))}
+	}
 	if placement.Host != "" {
 		if wrong := knownHost(entry, "placement.host", placement.Host); wrong != nil {
 			return nil, provider.Shape{}, wrong

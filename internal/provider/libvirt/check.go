@@ -84,12 +84,13 @@ func (p *Provider) inspect(ctx context.Context, h *host) (provider.HostState, er
 	last := h.snapshot()
 	s := provider.HostState{
 		HostName: last.HostName, LibvirtVersion: last.LibvirtVersion, Via: last.Via, Instances: last.Instances,
-		PoolAvailableGiB: last.PoolAvailableGiB, PoolSeen: last.PoolSeen,
+		PoolAvailableGiB: last.PoolAvailableGiB, PoolSeen: last.PoolSeen, CPUs: last.CPUs, MaxVCPUs: h.cfg.MaxVCPUs,
 	}
 	info, err := h.backend.Host(ctx)
 	if err != nil {
 		return s, translate(h.name, "", "looking at the host", err)
 	}
+	s.CPUs = info.CPUs
 	s.HostName, s.LibvirtVersion = bounded(info.Hostname), versionText(info.LibvirtVersion)
 	if !h.cfg.Local {
 		s.Via = info.Via

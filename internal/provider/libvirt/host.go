@@ -54,7 +54,7 @@ func newHost(ctx context.Context, cfg config.Host, backend Backend) *host {
 		marks: map[string]noted{}, making: map[string]bool{}, offers: map[string]cachedOffer{},
 		writing: map[string]bool{}, used: map[string]time.Time{},
 		state: provider.HostState{
-			Name: cfg.Name, Reason: provider.HostUnknown, Message: "not looked at yet", Unschedulable: !cfg.IsSchedulable(),
+			Name: cfg.Name, Reason: provider.HostUnknown, Message: "not looked at yet", Unschedulable: !cfg.IsSchedulable(), MaxVCPUs: cfg.MaxVCPUs,
 		},
 	}
 }
