@@ -4,6 +4,7 @@ package cloudinit
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"mime"
 	"mime/multipart"
@@ -31,7 +32,7 @@ func partsOf(t *testing.T, data string) (all []seedPart) {
 	parts := multipart.NewReader(message.Body, parameters["boundary"])
 	for {
 		part, err := parts.NextRawPart()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return all
 		}
 		if err != nil {
