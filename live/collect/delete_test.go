@@ -55,8 +55,8 @@ func TestTheHostIsDown(t *testing.T) {
 
 func TestTheEntryIsRemoved(t *testing.T) {
 	l := theLab(t)
-	proxies := create(t, l, "empty", nil, "given-up", "patient", "later")
-	givenUp := namesOf(t, l).Domain(string(proxies[0].UID))
+	proxies := create(t, l, "empty", nil, "given-up", "patient", "later", "bystander")
+	givenUp, bystander := namesOf(t, l).Domain(string(proxies[0].UID)), namesOf(t, l).Domain(string(proxies[3].UID))
 	mend := cut(t, l)
 	remove(t, l, "given-up", "patient")
 	for _, name := range []string{"given-up", "patient"} {
@@ -92,7 +92,9 @@ func TestTheEntryIsRemoved(t *testing.T) {
 	restore()
 	start(t, l)
 	awaitGone(t, l, "patient", "later")
-	awaitHost(t, l, collectedWithin, "what was given up to be collected", func(h lab.Holdings) bool { return len(h.Instances()) == 0 && len(h.Loose()) == 0 })
+	awaitHost(t, l, collectedWithin, "what was given up to be collected", func(h lab.Holdings) bool {
+		return slices.Equal(h.Instances(), []string{bystander}) && len(h.Loose()) == 2
+	})
 	t.Log("the entry removed while Proxies are being deleted: none wedged; what was given up is collected when the entry is back")
 }
 
