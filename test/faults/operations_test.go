@@ -44,6 +44,14 @@ func creations() []operation {
 	return []operation{
 		{name: "create", row: "X7", begin: createSubject, reached: onA},
 		{name: "create-twice-at-once", row: "X7", prepare: func(w *world) { w.twice = true }, begin: createSubject, reached: onA},
+		{
+			name: "create-though-the-next-operator-prefers-another-host", row: "X17", begin: createSubject,
+			prepare: func(w *world) {
+				w.settle(func() error { return prePulled(w) })
+				w.fickle = true
+			},
+			reached: func(w *world) error { return w.ready("subject", anyHost) },
+		},
 		{name: "create-on-the-next-host", row: "X17", prepare: func(w *world) { w.noMemory[hostA] = true }, begin: createSubject, reached: onB},
 		{
 			name: "create-beside-a-full-pool", row: "X17", prepare: func(w *world) { w.hosts[hostA].FillPool(1 << 20) }, begin: createSubject, reached: onB,
@@ -51,16 +59,19 @@ func creations() []operation {
 		},
 		{name: "create-while-the-pool-stops", prepare: func(w *world) { w.hosts[hostA].FailRefreshes(1) }, begin: createSubject, reached: onA},
 		{
-			name: "fetch", begin: func(*world) {}, reached: func(w *world) error {
-				ctx, cancel := faults.Pass(w.operator.ctx, pace.Reconcile)
-				defer cancel()
-				if err := w.operator.provider.PrePull(ctx, hostA); err != nil {
-					return err
-				}
-				return w.published(hostA)
-			},
+			name: "fetch", begin: func(*world) {}, reached: prePulled,
 		},
 	}
+}
+
+// prePulled has hostA fetch what instances need, and is nil once it holds that.
+func prePulled(w *world) error {
+	ctx, cancel := faults.Pass(w.operator.ctx, pace.Reconcile)
+	defer cancel()
+	if err := w.operator.provider.PrePull(ctx, hostA); err != nil {
+		return err
+	}
+	return w.published(hostA)
 }
 
 func repairs() []operation {
@@ -208,6 +219,9 @@ func (w *world) tidy() error {
 	return w.ready("subject", hostA)
 }
 
+// anyHost is where a Proxy is that may be on either.
+const anyHost = ""
+
 // ready is nil where a Proxy is Ready on a host, and has exactly one instance, there.
 func (w *world) ready(name, host string) error {
 	p := w.proxy(name)
@@ -215,6 +229,9 @@ func (w *world) ready(name, host string) error {
 		return errors.New("there is no Proxy " + name)
 	}
 	ready := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
+	if host == anyHost {
+		host = p.Status.Host
+	}
 	if ready == nil || ready.Status != "True" || p.Status.Host != host {
 		return fmt.Errorf("Proxy %s is on host %q, and its condition Ready is %+v", name, p.Status.Host, ready)
 	}
@@ -228,6 +245,9 @@ func (w *world) ready(name, host string) error {
 func (w *world) instance(host string, marked func(libvirt.Mark) bool) error {
 	want := []string{"domain " + w.names.Domain(subjectUID), "volume " + w.names.Overlay(subjectUID), "volume " + w.names.Seed(subjectUID)}
 	slices.Sort(want)
+	if w.hosts[host] == nil {
+		return errors.New("the subject has no host yet")
+	}
 	for other := range w.hosts {
 		has := w.ofSubject(other)
 		if other == host && !slices.Equal(has, want) || other != host && len(has) > 0 {

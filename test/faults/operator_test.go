@@ -220,6 +220,9 @@ func (w *world) file() *config.File {
 		Defaults:      config.Sizes{VCPUs: 1, MemoryMiB: 128, DiskSizeGb: 1},
 		MaxImageBytes: 1 << 30, PoolReserveGiB: &reserve,
 	}
+	if w.closed {
+		entry.Hosts[0].Schedulable = new(bool)
+	}
 	if w.retired {
 		entry.Images, entry.PrePull = nil, nil
 	}

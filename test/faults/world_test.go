@@ -66,6 +66,8 @@ type quirks struct {
 	twice bool
 	// sweeping has the collector of the operator work.
 	sweeping bool
+	// fickle: once an operator was killed, the providers file has no new instance go to hostA, which is closed then.
+	fickle, closed bool
 	// retired: the providers file names no image any more, and the operator has another agent.
 	retired bool
 }
@@ -380,6 +382,7 @@ func (w *world) turn() {
 	if w.operator.life.Dead() {
 		w.operator.stop()
 		w.injector.Note("--- another operator starts")
+		w.closed = w.fickle
 		w.start()
 	}
 }
