@@ -60,9 +60,12 @@ func summarise() bool {
 	if len(missing) > 0 {
 		fmt.Printf("no operation reaches: %s\n", strings.Join(missing, ", "))
 	}
+	if tally.missed > 0 {
+		fmt.Printf("%d cases were not come to again\n", tally.missed)
+	}
 	fmt.Printf("coverage: %d/%d backend methods, %d steps\n", len(methods)-len(missing), len(methods), tally.steps)
 	fmt.Printf("faults: %d injected, %d converged, %d leaked, %d foreign touched\n", tally.injected, tally.converged, tally.leaked, tally.touched)
-	return len(missing) == 0 && tally.converged == tally.injected && tally.leaked == 0 && tally.touched == 0
+	return len(missing) == 0 && tally.converged == tally.injected && 100*tally.missed <= maxMissed*tally.injected && tally.leaked == 0 && tally.touched == 0
 }
 
 // qcow2 is an image without content.
