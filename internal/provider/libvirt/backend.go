@@ -79,7 +79,7 @@ type Backend interface {
 type HostInfo struct {
 	// Hostname of the machine, as it calls itself: not trusted, bounded in length.
 	Hostname string
-	// UUID of the machine, as the daemon knows it: two entries with one UUID are one host.
+	// UUID of the machine, as the daemon knows it: with that of a pool it tells whether two hosts of the providers file are one.
 	UUID string
 	// LibvirtVersion is major*1,000,000 + minor*1,000 + release.
 	LibvirtVersion uint64

@@ -194,7 +194,7 @@ func (b *Backend) Pool(ctx context.Context, refresh bool) (info libvirt.PoolInfo
 			d.rescan()
 		}
 		info = libvirt.PoolInfo{
-			UUID: "00000000-0000-4000-8000-000000000002", Type: d.cfg.PoolType, Path: poolPath, Active: d.pool.active,
+			UUID: d.cfg.PoolUUID, Type: d.cfg.PoolType, Path: poolPath, Active: d.pool.active,
 			Capacity: d.pool.capacity, Available: d.pool.available,
 		}
 		return nil
