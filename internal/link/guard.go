@@ -44,8 +44,9 @@ type guard struct {
 
 // outgoing is a whole frame on its way to the daemon.
 type outgoing struct {
-	frame []byte
-	sent  chan<- []byte // gets the frame back for reuse; nil when nobody wants it
+	frame  []byte
+	buffer []byte        // that the frame is the last one in
+	sent   chan<- []byte // gets the buffer back for reuse; nil when nobody wants it
 }
 
 // call is a call that the daemon has not answered yet.
@@ -170,7 +171,7 @@ func (g *guard) routeReply(h header) (receiver, error) {
 	defer g.mu.Unlock()
 	c, ok := g.calls[h.serial]
 	if !ok {
-		return nil, nil
+		return g.streamRefusal(h), nil
 	}
 	if c.program != h.program || c.procedure != h.procedure {
 		return nil, notLibvirt("the answer to call %d is of procedure %d, not %d", h.serial, h.procedure, c.procedure)
@@ -189,8 +190,24 @@ func (g *guard) routeReply(h header) (receiver, error) {
 func (g *guard) routeStream(h header) receiver {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if h.status == statusContinue {
+		return nil
+	}
+	return g.lastOf(h)
+}
+
+// streamRefusal takes an error that ends a stream and comes as a reply: so libvirt answers a hole that it cannot make. The caller holds the lock.
+func (g *guard) streamRefusal(h header) receiver {
+	if h.status != statusError {
+		return nil
+	}
+	return g.lastOf(h)
+}
+
+// lastOf is who gets the last word on a stream; nobody where it has been said. The caller holds the lock.
+func (g *guard) lastOf(h header) receiver {
 	s, ok := g.streams[h.serial]
-	if !ok || h.status == statusContinue {
+	if !ok {
 		return nil
 	}
 	delete(g.streams, h.serial)
@@ -257,7 +274,7 @@ func (g *guard) write() {
 		}
 		if o.sent != nil {
 			g.heard() // bulk data that gets through is a sign of life
-			o.sent <- o.frame
+			o.sent <- o.buffer
 		}
 	}
 }
