@@ -37,7 +37,8 @@ type Backend interface {
 	// CreateVolume makes a volume; atomic: CodeVolumeExists when there is one of that name.
 	CreateVolume(ctx context.Context, xml string) error
 	// Upload writes length bytes, at least 1, to the start of a volume; the file grows where it is shorter. Long runs of zeros become holes of the
-	// file, the end excepted, and what it held behind them is gone: it is for volumes that were just made. An upload that fails or stalls harms no other call on this Backend. The error of r, where r failed, is in the chain of Upload's.
+	// file, but never its end, and what it held behind them is gone: it is for volumes that were just made. An upload that fails or
+	// stalls harms no other call on this Backend. The error of r, where r failed, is in the chain of Upload's.
 	Upload(ctx context.Context, name string, r io.Reader, length int64) error
 	// DeleteVolume removes a volume.
 	DeleteVolume(ctx context.Context, name string) error

@@ -38,6 +38,7 @@ func Contract(t *testing.T, newBackend func(*testing.T) libvirt.Backend) {
 		{"what is not there", (*contract).absent},
 		{"volumes", (*contract).volumes},
 		{"uploads", (*contract).uploads},
+		{"uploads of zeros", (*contract).sparseUploads},
 		{"an upload whose reader fails harms no other call", (*contract).brokenUpload},
 		{"overlays", (*contract).overlays},
 		{"M18: the pool's figures, refreshed", (*contract).pool},
