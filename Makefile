@@ -119,6 +119,11 @@ sweep: ## Remove what earlier test runs left on this machine (namespaces, links,
 bench: ## Run the benchmarks in bench/.
 	go test -run '^$$' -bench . ./bench/...
 
+.PHONY: bench-upload
+bench-upload: ## Compare our upload of an image to a real libvirt host with virsh's and ssh's: make bench-upload ROUNDS=5 (root).
+	$(KVMHOST)/check
+	go run -tags live ./bench/upload -rounds $(or $(ROUNDS),5)
+
 ##@ Code
 
 .PHONY: generate
