@@ -7,6 +7,7 @@ package image
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,6 +87,44 @@ var kinds = map[string]struct {
 	"mistyped":  {provider.Permanent, "expected sha256"},
 }
 
+// uploads is a Backend that sees to it that a volume's own connection is closed before the volume is deleted.
+type uploads struct {
+	libvirt.Backend
+	open  *sync.Map // volume to its connection
+	early *atomic.Int32
+	own   bool
+}
+
+func (u *uploads) Dedicated(ctx context.Context) (libvirt.Backend, error) {
+	own, err := u.Backend.Dedicated(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &uploads{own, u.open, u.early, true}, nil
+}
+
+func (u *uploads) Upload(ctx context.Context, name string, r io.Reader, length int64) error {
+	u.open.Store(name, u)
+	return u.Backend.Upload(ctx, name, r, length)
+}
+
+func (u *uploads) Close() {
+	u.open.Range(func(name, conn any) bool {
+		if u.own && conn == u {
+			u.open.Delete(name)
+		}
+		return true
+	})
+	u.Backend.Close()
+}
+
+func (u *uploads) DeleteVolume(ctx context.Context, name string) error {
+	if _, open := u.open.Load(name); open {
+		u.early.Add(1)
+	}
+	return u.Backend.DeleteVolume(ctx, name)
+}
+
 func TestDrillFailedUploads(t *testing.T) {
 	host := kvmhost.Up(t, imageHost)
 	each := failuresOf()
@@ -104,7 +144,10 @@ func TestDrillFailedUploads(t *testing.T) {
 			images[fmt.Sprintf("%s-%d", kind, n)] = i
 		}
 	}
+	var early atomic.Int32
 	o := operate(t, host, newCluster(t, host), config.Image{}, func(o *libvirt.Options) {
+		backend := o.Backend
+		o.Backend = func(h config.Host) libvirt.Backend { return &uploads{backend(h), &sync.Map{}, &early, false} }
 		o.Images = image.Opener{StallTimeout: time.Second}
 		o.Entry.Images, o.Entry.DefaultImage, o.Entry.Hosts[0].Pool = images, "truncated-0", smallPool
 	})
@@ -132,6 +175,9 @@ func TestDrillFailedUploads(t *testing.T) {
 		fmt.Printf("failed uploads: %d of each of %d kinds, %d volumes, %d goroutines, %d descriptors above start\n", each, len(kinds), len(left), max(0, g), max(0, d))
 		if len(left) > 0 || g > 2 || d > 2 {
 			t.Errorf("left are volumes %q, %d goroutines, %d descriptors", left, g, d)
+		}
+		if n := early.Load(); n > 0 {
+			t.Errorf("%d volumes were deleted while their own connections were open", n)
 		}
 	})
 }

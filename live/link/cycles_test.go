@@ -25,7 +25,7 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/link"
 )
 
-func TestCycles(t *testing.T) {
+func TestDrillCycles(t *testing.T) {
 	h := up(t)
 	const cycles, workers = 1000, 5 // sshd takes 10 at once that have not logged in
 	t.Run(fmt.Sprintf("M6: %d links whose daemon goes right after the open: none is wedged", cycles), func(t *testing.T) {
