@@ -21,7 +21,10 @@ func TestKnownHosts(t *testing.T) {
 	h := up(t)
 	dir := t.TempDir()
 	name, _, _ := strings.Cut(h.SSHAddress, ":")
-	hostKey := strings.Join(strings.Fields(h.must("cat", "/etc/ssh/ssh_host_ed25519_key.pub"))[:2], " ")
+	key := func(kind string) string {
+		return strings.Join(strings.Fields(h.must("cat", "/etc/ssh/ssh_host_"+kind+"_key.pub"))[:2], " ")
+	}
+	hostKey, rsa := key("ed25519"), key("rsa")
 	keygen(t, "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, "ca"))
 	ca, err := os.ReadFile(filepath.Join(dir, "ca.pub"))
 	if err != nil {
@@ -38,6 +41,7 @@ func TestKnownHosts(t *testing.T) {
 		hash                       bool
 	}{
 		{name: "a plain line", lines: name + " " + hostKey, port: "22"},
+		{name: "only its RSA key", lines: name + " " + rsa, port: "22"},
 		{name: "a hashed line", lines: name + " " + hostKey, port: "22", hash: true},
 		{name: "another port", lines: "[" + name + "]:2222 " + hostKey, port: "2222"},
 		{name: "another port, hashed", lines: "[" + name + "]:2222 " + hostKey, port: "2222", hash: true},
