@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -99,11 +101,19 @@ func TestImagesThatAProxyBrings(t *testing.T) {
 		}
 	})
 	t.Run("M12: no proxy of the environment", func(t *testing.T) {
+		const child = "EGRESS_TEST_CHILD" // a process reads its environment's proxy once
+		if os.Getenv(child) != "" {
+			refused(t, open(t, untrustedOpener("10.0.0.1"), "http://10.0.0.1/x"), "at 10.0.0.1:80")
+			return
+		}
 		var asked atomic.Bool
-		proxy := serveAt(t, standIn+":0", func(http.ResponseWriter, *http.Request) { asked.Store(true) })
-		t.Setenv("http_proxy", "http://"+standIn+":"+proxy)
-		t.Setenv("HTTP_PROXY", "http://"+standIn+":"+proxy)
-		refused(t, open(t, untrustedOpener("10.0.0.1"), "http://10.0.0.1/x"), "at 10.0.0.1:80")
+		proxy := "http://" + standIn + ":" + serveAt(t, standIn+":0", func(http.ResponseWriter, *http.Request) { asked.Store(true) })
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run=^TestImagesThatAProxyBrings$/^M12:_no_proxy")
+		cmd.Env = append(os.Environ(), child+"=1", "http_proxy="+proxy, "HTTP_PROXY="+proxy, "no_proxy=", "NO_PROXY=")
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "--- PASS: TestImagesThatAProxyBrings/M12") {
+			t.Errorf("%v\n%s", err, out)
+		}
 		if asked.Load() {
 			t.Error("the proxy was asked")
 		}
