@@ -178,7 +178,7 @@ func TestHostCertificate(t *testing.T) {
 		want string
 	}{
 		"by an authority for all hosts of a pattern": {line: "@cert-authority [127.0.0.*]:" + port(t, h) + " " + keyText(authority)},
-		"by an authority for other hosts":            {line: "@cert-authority *.example.org " + keyText(authority), want: "is refused for entry"},
+		"by an authority for other hosts":            {line: "@cert-authority *.example.org " + keyText(authority), want: "no entry"},
 		"L2: whose authority is revoked": {
 			line: "@cert-authority " + line(pattern, authority.PublicKey()) + "\n@revoked * " + keyText(authority), want: "is revoked",
 		},
