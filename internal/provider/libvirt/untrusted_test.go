@@ -21,6 +21,7 @@ import (
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/image"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
 // standIn is the one address of this machine that counts as a public one here.
@@ -77,6 +78,10 @@ func TestImagesThatAProxyBrings(t *testing.T) {
 	t.Run("M12: off by default", func(t *testing.T) {
 		if len(untrustedOpener().Mirrors) != 0 {
 			t.Error("the credentials of the entry's mirrors are lent to a Proxy's own image")
+		}
+		brought := provider.Image{URL: "https://images.example.org/x", SHA256: strings.Repeat("0", 64)}
+		if _, err := resolveImage(config.Entry{Name: "home"}, brought); err == nil || err.Kind != provider.Permanent || !strings.Contains(err.Error(), "takes no images by URL") {
+			t.Errorf("got %v", err)
 		}
 		refused(t, open(t, untrustedOpener(), "http://"+standIn+":1/x"), "not one of allowURLImages")
 	})
