@@ -33,7 +33,10 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	cli.TakeKubernetesLogs(slog.New(slog.DiscardHandler)) // the operator's own goes to a file
+	goleak.VerifyTestMain(m)
+}
 
 // The hosts of this suite: the one behind the relay, and the healthy one.
 const frozenHost, healthyHost = 46, 47
@@ -152,7 +155,6 @@ func (w *world) operate() (stop func()) {
 		w.t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(logFile, nil))
-	cli.TakeKubernetesLogs(log)
 	operator := cli.Operator{
 		REST: config, File: file, AgentDir: filepath.Join(w.Root, "bin"), Metrics: "0", Log: log,
 		Collector: collector.On, CollectorGrace: graceTime, Decorators: []cli.Decorator{w.recorded()},

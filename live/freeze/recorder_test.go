@@ -20,7 +20,7 @@ type calls struct {
 }
 
 type call struct {
-	what string
+	what string // the method
 	// dedicated: over a link of its own.
 	dedicated  bool
 	begin, end time.Time // end is zero while it is under way
@@ -74,12 +74,24 @@ func (r recorder) Host(ctx context.Context) (libvirt.HostInfo, error) {
 	return record(r, "Host", func() (libvirt.HostInfo, error) { return r.Backend.Host(ctx) })
 }
 
+func (r recorder) DomainCapabilities(ctx context.Context, virtType, arch, machine string) (string, error) {
+	return record(r, "DomainCapabilities", func() (string, error) { return r.Backend.DomainCapabilities(ctx, virtType, arch, machine) })
+}
+
+func (r recorder) CheckNetwork(ctx context.Context, name string) error {
+	return r.do("CheckNetwork", func() error { return r.Backend.CheckNetwork(ctx, name) })
+}
+
 func (r recorder) Pool(ctx context.Context, refresh bool) (libvirt.PoolInfo, error) {
 	return record(r, "Pool", func() (libvirt.PoolInfo, error) { return r.Backend.Pool(ctx, refresh) })
 }
 
 func (r recorder) Volumes(ctx context.Context) ([]string, error) {
 	return record(r, "Volumes", func() ([]string, error) { return r.Backend.Volumes(ctx) })
+}
+
+func (r recorder) Volume(ctx context.Context, name string) (libvirt.VolumeInfo, error) {
+	return record(r, "Volume", func() (libvirt.VolumeInfo, error) { return r.Backend.Volume(ctx, name) })
 }
 
 func (r recorder) Domains(ctx context.Context) ([]libvirt.DomainInfo, error) {
