@@ -47,8 +47,8 @@ func (s Source) pin() pin {
 
 const (
 	// sumsChunk bytes are hashed at a time, beside the reading of the next sumsChunks.
-	sumsChunk  = 256 << 10
-	sumsChunks = 4
+	sumsChunk  = 64 << 10
+	sumsChunks = 32
 	// sumsQueue is how many pieces may wait to be hashed: zeros, which take no memory, can be many.
 	sumsQueue = 1 << 10
 )

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // batchSize is how much is gathered while the last batch is on its way into the kernel.
@@ -18,6 +21,7 @@ var errBatchClosed = errors.New("the connection was closed")
 // error shows at a later Write. The goroutine ends with Close, which the SSH library calls as soon as the connection under it ends.
 type batch struct {
 	net.Conn
+	socket syscall.RawConn // nil where it is no TCP
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -28,6 +32,9 @@ type batch struct {
 func newBatch(conn net.Conn) *batch {
 	b := &batch{Conn: conn, waiting: make([]byte, 0, batchSize)}
 	b.changed.L = &b.mu
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		b.socket, _ = tcp.SyscallConn() // nil when it is closed
+	}
 	go b.run()
 	return b
 }
@@ -49,6 +56,17 @@ func (b *batch) Write(p []byte) (n int, err error) {
 		b.changed.Broadcast()
 	}
 	return n, nil
+}
+
+// Read has the kernel acknowledge what came without its usual delay: sshd does not send a small answer while an earlier one is not acknowledged.
+func (b *batch) Read(p []byte) (int, error) {
+	n, err := b.Conn.Read(p)
+	if b.socket != nil {
+		_ = b.socket.Control(func(fd uintptr) {
+			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_QUICKACK, 1) // without it all goes on, slower
+		})
+	}
+	return n, err
 }
 
 func (b *batch) run() {

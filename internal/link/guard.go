@@ -29,6 +29,8 @@ type guard struct {
 	calls   map[uint32]call
 	streams map[uint32]*stream
 	serials uint32 // of our own calls, far from the library's
+	// pings were sent and not answered, in order: who is told of the answer.
+	pings []chan<- struct{}
 
 	unanswered atomic.Int32 // pings since the daemon was last heard
 
@@ -44,9 +46,9 @@ type guard struct {
 
 // outgoing is a whole frame on its way to the daemon.
 type outgoing struct {
-	frame  []byte
-	buffer []byte        // that the frame is the last one in
-	sent   chan<- []byte // gets the buffer back for reuse; nil when nobody wants it
+	frame []byte
+	sent  chan<- []byte   // gets the frame back for reuse; nil when nobody wants it
+	pong  chan<- struct{} // is told of the answer to a ping, unless it is full; nil when nobody wants it
 }
 
 // call is a call that the daemon has not answered yet.
@@ -154,9 +156,7 @@ type receiver func(frame []byte) error
 func (g *guard) route(h header) (receiver, error) {
 	switch {
 	case h.program == programKeepalive:
-		if h.version == protocolVersion && h.procedure == procPing {
-			g.sendControl(procPong)
-		}
+		g.keepalive(h)
 		return nil, nil
 	case h.kind == typeReply:
 		return g.routeReply(h)
@@ -268,13 +268,14 @@ func (g *guard) write() {
 				return
 			}
 		}
+		g.notePing(o)
 		if _, err := g.raw.Write(o.frame); err != nil {
 			g.die(fmt.Errorf("sending failed: %w", err))
 			return
 		}
 		if o.sent != nil {
 			g.heard() // bulk data that gets through is a sign of life
-			o.sent <- o.buffer
+			o.sent <- o.frame
 		}
 	}
 }
