@@ -39,8 +39,8 @@ func failuresOf() int {
 
 const (
 	failingBytes = 4 << 20
-	// smallPool is a pool on a file system that one image nearly fills.
-	smallPool, smallPoolDir, smallPoolBytes = "small", "/var/lib/egress-small", 8 << 20
+	// smallPool is a pool on a file system that is soon filled, with room for two images at once as the provider counts.
+	smallPool, smallPoolDir, smallPoolBytes = "small", "/var/lib/egress-small", 24 << 20
 )
 
 // noise is an image that nothing can shorten.
@@ -60,7 +60,7 @@ type failing struct {
 func (f *failing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	kind := strings.Split(r.URL.Path, "/")[1]
 	w.Header().Set("Content-Length", strconv.Itoa(len(f.content)))
-	half := f.content[:len(f.content)/2]
+	half, rest := f.content[:len(f.content)/2], f.content[len(f.content)/2:]
 	_, _ = w.Write(half)
 	_ = http.NewResponseController(w).Flush()
 	switch kind {
@@ -69,10 +69,28 @@ func (f *failing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "stalled":
 		<-r.Context().Done()
 	case "full":
-		f.full(r.Context())
+		rest = f.dripWhileFilling(w, r, rest)
 		fallthrough
 	default:
-		_, _ = w.Write(f.content[len(half):])
+		_, _ = w.Write(rest)
+	}
+}
+
+// dripWhileFilling sends a little now and then, so that nothing stalls, until the pool is full; it returns what is to be sent still.
+func (f *failing) dripWhileFilling(w http.ResponseWriter, r *http.Request, rest []byte) []byte {
+	full := make(chan struct{})
+	go func() { defer close(full); f.full(r.Context()) }()
+	drip := time.NewTicker(200 * time.Millisecond)
+	defer drip.Stop()
+	for {
+		select {
+		case <-full:
+			return rest
+		case <-drip.C:
+			n, _ := w.Write(rest[:min(16, len(rest))])
+			_ = http.NewResponseController(w).Flush()
+			rest = rest[n:]
+		}
 	}
 }
 
@@ -133,8 +151,11 @@ func TestDrillFailedUploads(t *testing.T) {
 	server := httptest.NewServer(mirror)
 	t.Cleanup(server.Close)
 
-	images := map[string]config.Image{}
 	digest := digestOf(mirror.content)
+	const warmUp = "warm-up"
+	images := map[string]config.Image{
+		warmUp: {URL: server.URL + "/full/" + warmUp, SHA256: digest, Arch: config.ArchX8664, Firmware: config.FirmwareBIOS},
+	}
 	for kind := range kinds {
 		for n := range each {
 			i := config.Image{URL: fmt.Sprintf("%s/%s/%d", server.URL, kind, n), SHA256: digest, Arch: config.ArchX8664, Firmware: config.FirmwareBIOS}
@@ -149,7 +170,14 @@ func TestDrillFailedUploads(t *testing.T) {
 		backend := o.Backend
 		o.Backend = func(h config.Host) libvirt.Backend { return &uploads{backend(h), &sync.Map{}, &early, false} }
 		o.Images = image.Opener{StallTimeout: time.Second}
-		o.Entry.Images, o.Entry.DefaultImage, o.Entry.Hosts[0].Pool = images, "truncated-0", smallPool
+		o.Entry.Images, o.Entry.DefaultImage, o.Entry.Hosts[0].Pool = images, warmUp, smallPool
+		// Of two images at once one goes through the spool, and one past it.
+		depot, err := image.NewDepot(image.DepotOptions{SpoolDir: t.TempDir(), SpoolBytes: failingBytes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(depot.Close)
+		o.Depot = depot
 	})
 	mirror.full = func(ctx context.Context) {
 		// What is on the disk counts: the volume's file has its full length from the start.
@@ -161,9 +189,10 @@ func TestDrillFailedUploads(t *testing.T) {
 		}
 		_, _ = host.Exec(ctx, "sh", "-c", "cat /dev/zero >"+smallPoolDir+"/filler") // fails when it is full
 	}
-	if _, err := o.makeOf(newUID(), "truncated-0"); err == nil { // what is made once is made
-		t.Fatal("a truncated image was taken")
-	}
+	// What is made once is made, and the spool keeps one image.
+	_, err := o.makeOf(newUID(), warmUp)
+	wantError(t, err, kinds["full"].kind, kinds["full"].says)
+	o.mustExec("rm", "-f", smallPoolDir+"/filler")
 
 	t.Run(fmt.Sprintf("H2: %d failures of each of %d kinds leave nothing", each, len(kinds)), func(t *testing.T) {
 		goroutines, descriptors := settled(t), openFiles(t)
@@ -191,9 +220,6 @@ func (o *operator) fail(t *testing.T, kind string, each int) {
 	}
 	var all sync.WaitGroup
 	for n := range each {
-		if kind == "truncated" && n == 0 {
-			continue // had its turn
-		}
 		all.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
@@ -208,6 +234,13 @@ func (o *operator) fail(t *testing.T, kind string, each int) {
 	all.Wait()
 }
 
+func (o *operator) mustExec(command ...string) {
+	o.t.Helper()
+	if out, err := o.host.Exec(o.t.Context(), command...); err != nil {
+		o.t.Fatalf("%q: %v\n%s", command, err, out)
+	}
+}
+
 // smallVolumes are the cluster's in the small pool, as its folder has them.
 func (o *operator) smallVolumes() []string {
 	out, err := o.host.Exec(o.t.Context(), "ls", smallPoolDir)
@@ -219,7 +252,7 @@ func (o *operator) smallVolumes() []string {
 	})
 }
 
-// makeSmallPool makes a pool that one image nearly fills, until the test ends.
+// makeSmallPool makes the small pool, until the test ends.
 func makeSmallPool(t *testing.T, h *kvmhost.Host) {
 	t.Helper()
 	t.Cleanup(func() {
