@@ -21,6 +21,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
@@ -42,6 +43,7 @@ func TestOneUploadHoldsNobodyUp(t *testing.T) {
 		w.providers = map[string]provider.Provider{"home": u}
 		w.prober, w.workers = &praise{exits: map[string]netip.Addr{}}, 3
 		w.now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		w.patience = 90 * time.Second // so many at once; workers that waited would be free again, one pass after another, after 170 s
 	})
 	t.Run("H1b: 50 Proxies wait for one upload, and hold up none of 3 workers", func(t *testing.T) {
 		inner := *w
@@ -84,25 +86,25 @@ func (u *uploads) holdNobodyUp(w *world, ahead *atomic.Int64) {
 	if n := u.onTheWire(slow); n != 1 {
 		w.t.Errorf("%d uploads of the base to one host", n)
 	}
-	for _, p := range waiting {
-		w.poll("events of Proxy "+p.Name+" at the start and the end of the fetch", func() bool {
-			notes := w.notesOf(p)
-			return containing(notes, "put into pool") && containing(notes, "the wait for the image is over")
+	w.poll("events of all at the start and the end of the fetch", func() bool {
+		notes := w.notes()
+		return !slices.ContainsFunc(waiting, func(p *v1alpha1.Proxy) bool {
+			return !containing(notes[p.UID], "put into pool") || !containing(notes[p.UID], "the wait for the image is over")
 		})
-	}
+	})
 }
 
-// notesOf are the texts of the events of a Proxy.
-func (w *world) notesOf(p *v1alpha1.Proxy) (notes []string) {
+// notes are the texts of the events so far, by what they are about.
+func (w *world) notes() map[types.UID][]string {
 	w.t.Helper()
 	var all corev1.EventList
 	if err := w.client.List(w.t.Context(), &all, client.InNamespace(w.namespace)); err != nil {
 		w.t.Fatal(err)
 	}
+	notes := map[types.UID][]string{}
 	for i := range all.Items {
-		if e := &all.Items[i]; e.InvolvedObject.UID == p.UID {
-			notes = append(notes, e.Message)
-		}
+		about := all.Items[i].InvolvedObject.UID
+		notes[about] = append(notes[about], all.Items[i].Message)
 	}
 	return notes
 }

@@ -97,7 +97,9 @@ type world struct {
 	prober  Prober
 	workers int
 	now     func() time.Time
-	stop    func()
+	// patience of the test's waits.
+	patience time.Duration
+	stop     func()
 }
 
 func testFile(reflector string, namespace string) *config.File {
@@ -130,7 +132,7 @@ func newWorld(t *testing.T, change ...func(*world)) *world {
 	t.Helper()
 	t.Parallel()
 	api := kubeapi.Shared(t)
-	w := &world{t: t, api: api, namespace: api.Namespace(t), provider: newScripted(t, "h1", "h2"), scheme: testScheme(t), workers: 4, now: time.Now}
+	w := &world{t: t, api: api, namespace: api.Namespace(t), provider: newScripted(t, "h1", "h2"), scheme: testScheme(t), workers: 4, now: time.Now, patience: eventually}
 	w.guest = &testGuest{by: w.provider}
 	w.file = testFile(probetest.NewReflector(t).URL, w.namespace)
 	w.providers = map[string]provider.Provider{"home": w.provider, "private": w.provider, "undefaulted": w.provider}
@@ -234,7 +236,7 @@ func (w *world) update(p *v1alpha1.Proxy, change func(*v1alpha1.Proxy)) {
 // wait polls until the Proxy is as wanted, and returns it.
 func (w *world) wait(p *v1alpha1.Proxy, what string, is func(*v1alpha1.Proxy) bool) *v1alpha1.Proxy {
 	w.t.Helper()
-	deadline := time.Now().Add(eventually)
+	deadline := time.Now().Add(w.patience)
 	var now v1alpha1.Proxy
 	for time.Now().Before(deadline) {
 		now = v1alpha1.Proxy{}
@@ -269,7 +271,7 @@ func (w *world) holds(p *v1alpha1.Proxy, what string, is func(*v1alpha1.Proxy) b
 // poll until something is so.
 func (w *world) poll(what string, is func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(eventually)
+	deadline := time.Now().Add(w.patience)
 	for !is() {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("never: %s", what)
@@ -281,7 +283,7 @@ func (w *world) poll(what string, is func() bool) {
 // waitGone polls until there is no such Proxy.
 func (w *world) waitGone(p *v1alpha1.Proxy) {
 	w.t.Helper()
-	deadline := time.Now().Add(eventually)
+	deadline := time.Now().Add(w.patience)
 	var now v1alpha1.Proxy
 	for time.Now().Before(deadline) {
 		now = v1alpha1.Proxy{}
