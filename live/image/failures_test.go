@@ -166,19 +166,23 @@ func TestDrillFailedUploads(t *testing.T) {
 		}
 	}
 	var early atomic.Int32
-	o := operate(t, host, newCluster(t, host), config.Image{}, func(o *libvirt.Options) {
-		backend := o.Backend
-		o.Backend = func(h config.Host) libvirt.Backend { return &uploads{backend(h), &sync.Map{}, &early, false} }
-		o.Images = image.Opener{StallTimeout: time.Second}
-		o.Entry.Images, o.Entry.DefaultImage, o.Entry.Hosts[0].Pool = images, warmUp, smallPool
-		// Of two images at once one goes through the spool, and one past it.
-		depot, err := image.NewDepot(image.DepotOptions{SpoolDir: t.TempDir(), SpoolBytes: failingBytes})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(depot.Close)
-		o.Depot = depot
-	})
+	// Of two images at once one goes through the spool, and one past it.
+	depot, err := image.NewDepot(image.DepotOptions{SpoolDir: t.TempDir(), SpoolBytes: failingBytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(depot.Close)
+	cluster := newCluster(t, host)
+	start := func(stall time.Duration) *operator {
+		return operate(t, host, cluster, config.Image{}, func(o *libvirt.Options) {
+			backend := o.Backend
+			o.Backend = func(h config.Host) libvirt.Backend { return &uploads{backend(h), &sync.Map{}, &early, false} }
+			o.Images, o.Depot = image.Opener{StallTimeout: stall}, depot
+			o.Entry.Images, o.Entry.DefaultImage, o.Entry.Hosts[0].Pool = images, warmUp, smallPool
+		})
+	}
+	// A second is long enough for what shall stall, and too short on a busy machine for what shall not.
+	o, hasty := start(image.DefaultStallTimeout), start(time.Second)
 	mirror.full = func(ctx context.Context) {
 		// What is on the disk counts: the volume's file has its full length from the start.
 		arrived := fmt.Sprintf("stat -c %%b %s/*.img | awk '$1 > 1024 { found = 1 } END { exit !found }'", smallPoolDir)
@@ -190,13 +194,17 @@ func TestDrillFailedUploads(t *testing.T) {
 		_, _ = host.Exec(ctx, "sh", "-c", "cat /dev/zero >"+smallPoolDir+"/filler") // fails when it is full
 	}
 	// What is made once is made, and the spool keeps one image.
-	_, err := o.makeOf(newUID(), warmUp)
+	_, err = o.makeOf(newUID(), warmUp)
 	wantError(t, err, kinds["full"].kind, kinds["full"].says)
 	o.mustExec("rm", "-f", smallPoolDir+"/filler")
 
 	t.Run(fmt.Sprintf("H2: %d failures of each of %d kinds leave nothing", each, len(kinds)), func(t *testing.T) {
 		goroutines, descriptors := settled(t), openFiles(t)
 		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+			if kind == "stalled" {
+				hasty.fail(t, kind, each)
+				continue
+			}
 			o.fail(t, kind, each)
 		}
 		left := o.smallVolumes()
