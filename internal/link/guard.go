@@ -46,9 +46,10 @@ type guard struct {
 
 // outgoing is a whole frame on its way to the daemon.
 type outgoing struct {
-	frame []byte
-	sent  chan<- []byte   // gets the frame back for reuse; nil when nobody wants it
-	pong  chan<- struct{} // is told of the answer to a ping, unless it is full; nil when nobody wants it
+	frame  []byte          // with a ping behind it, perhaps
+	buffer []byte          // that the frame lies in
+	sent   chan<- []byte   // gets the buffer back for reuse; nil when nobody wants it
+	pong   chan<- struct{} // is told of the answer to the ping, unless it is full; nil where there is none, or nobody wants to know
 }
 
 // call is a call that the daemon has not answered yet.
@@ -275,7 +276,7 @@ func (g *guard) write() {
 		}
 		if o.sent != nil {
 			g.heard() // bulk data that gets through is a sign of life
-			o.sent <- o.frame
+			o.sent <- o.buffer
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (f *file) take(c *linktest.PeerConn, packet linktest.Frame) {
 func pattern(blocks string) []byte {
 	var content []byte
 	for i, b := range blocks {
-		block := make([]byte, uploadChunk)
+		block := make([]byte, holeBlock)
 		if b == 'x' {
 			block[len(block)-1] = byte(i + 1) // the least that there can be, and at the end
 		}
@@ -77,15 +77,17 @@ func TestHoles(t *testing.T) {
 		"x":                               {"data 64"},
 		".":                               {"data 64"},
 		"..":                              {"hole 64", "data 64"},
-		"xxxxxxxx":                        {"data 64", "data 64", "data 64", "data 64", "data 64", "data 64", "data 64", "data 64"},
+		"xxxxxxxx":                        {"data 256", "data 256"},
 		"x.x.x.x.x":                       {"data 64", "hole 64", "data 64", "hole 64", "data 64", "hole 64", "data 64", "hole 64", "data 64"},
 		"x............x":                  {"data 64", "hole 768", "data 64"},
-		".....xxx....x...":                {"hole 320", "data 64", "data 64", "data 64", "hole 256", "data 64", "hole 128", "data 64"},
+		".....xxx....x...":                {"hole 320", "data 192", "hole 256", "data 64", "hole 128", "data 64"},
 		strings.Repeat(".", 40):           {"hole 2496", "data 64"},
-		"xx" + strings.Repeat(".", 38):    {"data 64", "data 64", "hole 2368", "data 64"},
-		strings.Repeat(".", 40) + "xxxxx": {"hole 2560", "data 64", "data 64", "data 64", "data 64", "data 64"},
+		"xx" + strings.Repeat(".", 38):    {"data 128", "hole 2368", "data 64"},
+		strings.Repeat(".", 40) + "xxxxx": {"hole 2560", "data 256", "data 64"},
+		// A long one begins with a long chunk.
+		strings.Repeat(".", openingFrom/holeBlock): {"data 1024", "hole 15296", "data 64"},
 	} {
-		for _, cut := range []int{0, 1, uploadChunk - 1} {
+		for _, cut := range []int{0, 1, holeBlock - 1} {
 			for _, sparse := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s less %d, sparse %v", blocks, cut, sparse), func(t *testing.T) {
 					content := pattern(blocks)
@@ -147,8 +149,9 @@ type zeroReader struct {
 }
 
 func (z *zeroReader) Read(p []byte) (int, error) {
-	if z.n += len(p); z.n == 64*uploadChunk {
+	if z.n += len(p); z.n > 64*uploadChunk && z.after != nil {
 		z.after()
+		z.after = nil
 	}
 	clear(p)
 	return len(p), nil

@@ -28,9 +28,9 @@ func (g *guard) keepalive(h header) {
 	}
 }
 
-// notePing keeps who wants to know of the answer, where a frame that is about to be sent is a ping. The daemon answers in order.
+// notePing keeps who wants to know of the answer, where what is about to be sent has a ping in it. The daemon answers in order.
 func (g *guard) notePing(o outgoing) {
-	if h := parseHeader(o.frame); h.program != programKeepalive || h.procedure != procPing {
+	if h := parseHeader(o.frame); o.pong == nil && (h.program != programKeepalive || h.procedure != procPing) {
 		return
 	}
 	g.mu.Lock()

@@ -5,14 +5,14 @@ package link
 import "time"
 
 const (
-	// pingStep is how many bytes of an upload go between two pings.
-	pingStep = 128 << 10
-	// queueLength is how many bytes of an upload may wait somewhere on the way to the daemon.
+	// pingStep is how many bytes of an upload go between two pings, at least.
+	pingStep = 256 << 10
+	// queueLength is how many bytes of an upload may wait somewhere on the way to the daemon: more than can go without a ping.
 	queueLength = 512 << 10
 	// maxUnderway bounds what is on its way, in bytes: more than SSH itself lets through before the host takes it.
 	maxUnderway = 8 << 20
 	// maxPongs is more than the pings that can be unanswered.
-	maxPongs = maxUnderway/pingStep + 2
+	maxPongs = 2 * maxUnderway / pingStep
 )
 
 // pacer keeps short what waits on the way to the daemon. Without it, the host's sshd holds all that SSH's window lets through, two MiB, and moves the whole
@@ -40,25 +40,35 @@ func newPacer(g *guard) *pacer {
 	return &pacer{g: g, pongs: make(chan struct{}, maxPongs), allowed: queueLength}
 }
 
-// start asks once while the way is free. All methods return false when the connection is dead.
-func (p *pacer) start() bool { return p.ask() }
-
-func (p *pacer) ask() bool {
-	p.unasked = 0
-	p.asked = append(p.asked, ping{time.Now(), p.total, p.known})
+// start asks once while the way is free; it returns false when the connection is dead.
+func (p *pacer) start() bool {
+	p.ask()
 	return p.g.send(outgoing{frame: keepaliveFrame(procPing), pong: p.pongs})
 }
 
-// sent counts n bytes.
-func (p *pacer) sent(n int) bool {
-	p.total += uint64(n)
-	if p.unasked += n; p.unasked >= pingStep {
-		return p.ask()
-	}
-	return true
+// ask notes a ping that is about to be sent.
+func (p *pacer) ask() {
+	p.unasked = 0
+	p.asked = append(p.asked, ping{time.Now(), p.total, p.known})
 }
 
-// wait returns when more may be sent.
+// counts n bytes that are about to be sent.
+func (p *pacer) counts(n int) {
+	p.total += uint64(n)
+	p.unasked += n
+}
+
+// sends counts n bytes, and returns who is told of the answer to a ping that has to follow them; nil where none is due.
+func (p *pacer) sends(n int) chan<- struct{} {
+	p.counts(n)
+	if p.unasked < pingStep {
+		return nil
+	}
+	p.ask()
+	return p.pongs
+}
+
+// wait returns when more may be sent; false when the connection is dead.
 func (p *pacer) wait() bool {
 	for {
 		select {
@@ -67,7 +77,7 @@ func (p *pacer) wait() bool {
 			continue
 		default:
 		}
-		if p.total-p.known < p.allowed {
+		if p.total-p.known <= p.allowed {
 			return true
 		}
 		select {

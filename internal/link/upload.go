@@ -27,7 +27,8 @@ func (s *stream) answer(frame []byte) error {
 // Upload writes length bytes of r to the start of vol, which is a file; length is at
 // least 1, and r must hold exactly as many. Where sparse is set, which libvirt 3.4 and
 // later understand, long runs of zeros are not sent: they become holes of the file, and
-// what it held from there on is gone. The last block is always written.
+// what it held from there on is gone. The last block is always written, and the first MiB
+// of a long upload.
 //
 // It is meant for a link of its own (see Keeper.Dedicated): on any error the link is
 // closed, before Upload returns. The error is a *SourceError when r failed, the
