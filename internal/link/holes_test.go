@@ -124,7 +124,8 @@ func TestARefusedHoleIsTheUploadsError(t *testing.T) {
 			}
 		}})
 		start := time.Now()
-		content := io.MultiReader(bytes.NewReader(pattern("....x")), endless{})
+		hole := make([]byte, openingChunk+uploadChunk)
+		content := io.MultiReader(bytes.NewReader(hole), bytes.NewReader(pattern("x")), endless{})
 		err := l.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, content, 1<<40, true)
 		if !hasCode(err, libvirt.ErrSystemError) || time.Since(start) > time.Second {
 			t.Errorf("got %v after %v", err, time.Since(start))

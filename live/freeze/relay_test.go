@@ -28,7 +28,7 @@ const (
 	pace = 24 << 20
 	// freezeAfter so many bytes of one connection.
 	freezeAfter = 24 << 20
-	// lookEvery is how often a client's connection is looked at.
+	// lookEvery is how often a client's connection is looked at: so long before it was seen to be closed, at most, it was.
 	lookEvery = 2 * time.Millisecond
 )
 
@@ -59,10 +59,10 @@ type conn struct {
 	fd, port int
 
 	mu sync.Mutex
-	// seenOpen is when the client's end was last seen open; closed says that it is not any more.
-	seenOpen time.Time
-	closed   bool
-	passed   int64
+	// seenOpen is when the client's end was last seen open; closed says that it is not any more, as was seen at seenClosed.
+	seenOpen, seenClosed time.Time
+	closed               bool
+	passed               int64
 }
 
 func startRelay(t *testing.T, to string) *relay {
@@ -202,7 +202,7 @@ func (c *conn) look() {
 	}
 	now := time.Now() // before the look: open at least until then
 	if portOf(c.fd) != c.port {
-		c.closed = true
+		c.closed, c.seenClosed = true, now
 		return
 	}
 	c.seenOpen = now
