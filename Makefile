@@ -10,9 +10,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 RESULTS := build/results
 TAGS := kubeapi,live
 KVMHOST := test/kvmhost
-# Live tests that run under -race: what they import is small.
-RACE_PACKAGES := ./live/link
-LIVE_PACKAGES = $(shell go list -tags live ./live/... ./test/kvmhost/... ./internal/provider/kvm2/... ./internal/provider/local/... ./internal/iso9660/... | grep -v /live/link$$)
+# The live tests that run under -race: what they import is small.
+RACE_PACKAGE := live/link
+LIVE_PACKAGES = $(filter-out %/$(RACE_PACKAGE),$(shell go list -tags live ./live/... ./test/kvmhost/... ./internal/provider/kvm2/... ./internal/provider/local/... ./internal/iso9660/...))
 KUBEAPI_PACKAGES := ./test/kubeapi/... ./internal/controller/... ./internal/cluster/... ./internal/cli/... ./api/...
 TESTRUN = go run ./hack/testrun
 # Programs and live tests are built in one way, so that they share what the compiler made.
@@ -86,14 +86,14 @@ suite-live: build
 	$(KVMHOST)/check
 	$(KVMHOST)/images >/dev/null
 	server=$$(hack/build-standalone.sh); EGRESS_STANDALONE=$$server $(TESTRUN) run $(RESULTS) live -- -tags live -p 1 -timeout $(LIVE_TIMEOUT) $(LIVE_PACKAGES) || status=1; \
-	$(RACE) $(TESTRUN) run $(RESULTS) live-race -- -race -tags live -p 1 -timeout $(LIVE_TIMEOUT) $(RACE_PACKAGES) || status=1; exit $${status:-0}
+	$(RACE) $(TESTRUN) run $(RESULTS) live-race -- -race -tags live -p 1 -timeout $(LIVE_TIMEOUT) ./$(RACE_PACKAGE) || status=1; exit $${status:-0}
 
 .PHONY: live
 live: build ## Run chosen live tests with their output: make live RUN=regexp (root).
 	$(KVMHOST)/check
 	$(KVMHOST)/images >/dev/null
 	server=$$(hack/build-standalone.sh); EGRESS_STANDALONE=$$server go test -tags live -p 1 -count 1 -v -timeout $(LIVE_TIMEOUT) -run '$(RUN)' $(LIVE_PACKAGES)
-	$(RACE) go test -race -tags live -p 1 -count 1 -v -timeout $(LIVE_TIMEOUT) -run '$(RUN)' $(RACE_PACKAGES)
+	$(RACE) go test -race -tags live -p 1 -count 1 -v -timeout $(LIVE_TIMEOUT) -run '$(RUN)' ./$(RACE_PACKAGE)
 
 .PHONY: drills
 drills: ## Run what repeats (crashes, cycles, faults) at its full count (root; long).
