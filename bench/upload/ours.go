@@ -63,7 +63,8 @@ func perform(text string) error {
 		return err
 	}
 	defer depot.Close()
-	entry := entryOn(&t.Host, t.Image)
+	entry := t.Host.Entry("kvm2-bench", "image", config.Image{URL: "file://" + t.Image})
+	entry.PrePull = []string{entry.DefaultImage}
 	p, err := libvirt.New(libvirt.Options{Cluster: "benchupload", Entry: entry, Backend: kvm2.Backends(entry.Credentials), Depot: depot})
 	if err != nil {
 		return err
@@ -92,7 +93,7 @@ func fetch(ctx context.Context, p *libvirt.Provider, done ended, profile string)
 	if err != nil {
 		return outcome{}, err
 	}
-	if err := p.PrePull(ctx, hostName); provider.KindOf(err) != provider.InProgress {
+	if err := p.PrePull(ctx, kvmhost.HostName); provider.KindOf(err) != provider.InProgress {
 		return outcome{}, fmt.Errorf("the fetch did not start: %w", err)
 	}
 	var result outcome
@@ -108,7 +109,7 @@ func fetch(ctx context.Context, p *libvirt.Provider, done ended, profile string)
 	if result.Peak, err = memory("VmHWM"); err != nil {
 		return outcome{}, err
 	}
-	return result, p.PrePull(ctx, hostName) // nil: it is published
+	return result, p.PrePull(ctx, kvmhost.HostName) // nil: it is published
 }
 
 func startProfile(path string) (stop func() error, err error) {
@@ -139,17 +140,4 @@ func memory(name string) (int64, error) {
 		}
 	}
 	return 0, errors.New("/proc/self/status has no " + name)
-}
-
-const hostName, key = "host", "image"
-
-func entryOn(h *kvmhost.Host, path string) config.Entry {
-	reserve := int64(0)
-	return config.Entry{
-		Name: "kvm2-bench", Type: config.TypeKVM2, AllowEmulation: true, DefaultImage: key, PrePull: []string{key},
-		Hosts:         []config.Host{{Name: hostName, Address: h.SSHAddress, User: h.User, Socket: h.Socket, Pool: h.PoolName, Network: h.Network}},
-		Credentials:   config.SSHCredentials{PrivateKeyFile: h.KeyFile, KnownHostsFile: h.KnownHostsFile},
-		Images:        map[string]config.Image{key: {URL: "file://" + path, Arch: config.ArchX8664, Firmware: config.FirmwareBIOS}},
-		MaxImageBytes: 1 << 40, PoolReserveGiB: &reserve,
-	}
 }

@@ -34,19 +34,6 @@ const (
 	sweepTime    = time.Minute
 )
 
-const hostName, key = "host", "image"
-
-func entryOn(h *kvmhost.Host, path string) config.Entry {
-	reserve := int64(0)
-	return config.Entry{
-		Name: "kvm2-upload", Type: config.TypeKVM2, AllowEmulation: true, DefaultImage: key, PrePull: []string{key},
-		Hosts:         []config.Host{{Name: hostName, Address: h.SSHAddress, User: h.User, Socket: h.Socket, Pool: h.PoolName, Network: h.Network}},
-		Credentials:   config.SSHCredentials{PrivateKeyFile: h.KeyFile, KnownHostsFile: h.KnownHostsFile},
-		Images:        map[string]config.Image{key: {URL: "file://" + path, Arch: config.ArchX8664, Firmware: config.FirmwareBIOS}},
-		MaxImageBytes: 4 << 30, PoolReserveGiB: &reserve,
-	}
-}
-
 // operator is one cluster's provider over the host, with one image to pull.
 type operator struct {
 	*libvirt.Provider
@@ -58,7 +45,8 @@ type operator struct {
 
 func operate(t *testing.T, h *kvmhost.Host, path string) *operator {
 	t.Helper()
-	entry := entryOn(h, path)
+	entry := h.Entry("kvm2-upload", "image", config.Image{URL: "file://" + path})
+	entry.PrePull = []string{entry.DefaultImage}
 	o := &operator{t: t, host: h, cluster: libvirttest.FreshCluster(), hand: kvm2.Backends(entry.Credentials)(entry.Hosts[0])}
 	t.Cleanup(o.hand.Close)
 	t.Cleanup(o.wipe)
@@ -105,7 +93,7 @@ func (o *operator) pull() (base libvirt.VolumeInfo, content libvirt.Content) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := o.PrePull(ctx, hostName)
+		err := o.PrePull(ctx, kvmhost.HostName)
 		if err == nil {
 			break
 		}
