@@ -21,6 +21,7 @@ import (
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/link"
 	"github.com/egress-proxies/egress-proxies-operator/live/lab"
+	"github.com/egress-proxies/egress-proxies-operator/test/leak"
 )
 
 const (
@@ -39,7 +40,7 @@ const (
 var stuck = []string{"stuck-a", "stuck-b", "stuck-c"}
 
 func TestFreeze(t *testing.T) {
-	descriptors := openFiles(t)
+	descriptors := leak.OpenFiles(t)
 	t.Run("H1: a host falls silent in the middle of an upload: its callers are freed within 1 s, and other hosts go on", func(t *testing.T) {
 		w := newWorld(t)
 		defer w.relay.thaw() // whatever is stuck is to end with the test
@@ -75,7 +76,7 @@ func TestFreeze(t *testing.T) {
 		w.nothingLeft()
 		stop()
 	})
-	if left := openFiles(t) - descriptors; left > 0 {
+	if left := leak.OpenFiles(t) - descriptors; left > 0 {
 		t.Errorf("%d descriptors are left", left)
 	}
 }
@@ -323,13 +324,4 @@ func unfinished(held lab.Holdings) (some []string) {
 		}
 	}
 	return some
-}
-
-func openFiles(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }

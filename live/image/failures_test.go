@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,6 +26,7 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
 	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
+	"github.com/egress-proxies/egress-proxies-operator/test/leak"
 )
 
 // failuresOf each kind: under `make drills` as many as the row says.
@@ -199,7 +199,7 @@ func TestDrillFailedUploads(t *testing.T) {
 	o.mustExec("rm", "-f", smallPoolDir+"/filler")
 
 	t.Run(fmt.Sprintf("H2: %d failures of each of %d kinds leave nothing", each, len(kinds)), func(t *testing.T) {
-		goroutines, descriptors := settled(t), openFiles(t)
+		goroutines, descriptors := leak.Goroutines(t), leak.OpenFiles(t)
 		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 			if kind == "stalled" {
 				hasty.fail(t, kind, each)
@@ -208,7 +208,7 @@ func TestDrillFailedUploads(t *testing.T) {
 			o.fail(t, kind, each)
 		}
 		left := o.smallVolumes()
-		g, d := settled(t)-goroutines, openFiles(t)-descriptors
+		g, d := leak.Goroutines(t)-goroutines, leak.OpenFiles(t)-descriptors
 		fmt.Printf("failed uploads: %d of each of %d kinds, %d volumes, %d goroutines, %d descriptors above start\n", each, len(kinds), len(left), max(0, g), max(0, d))
 		if len(left) > 0 || g > 2 || d > 2 {
 			t.Errorf("left are volumes %q, %d goroutines, %d descriptors", left, g, d)
@@ -281,28 +281,4 @@ func makeSmallPool(t *testing.T, h *kvmhost.Host) {
 			t.Fatalf("%q: %v\n%s", step, err, out)
 		}
 	}
-}
-
-// settled waits until what ends by itself has ended, and counts the goroutines then.
-func settled(t *testing.T) int {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	last, still := runtime.NumGoroutine(), 0
-	for still < 10 && rest(ctx) {
-		now := runtime.NumGoroutine()
-		if still++; now != last {
-			last, still = now, 0
-		}
-	}
-	return last
-}
-
-func openFiles(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }
