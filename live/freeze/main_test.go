@@ -7,14 +7,12 @@ package freeze
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -94,27 +92,8 @@ func newWorld(t *testing.T) *world {
 
 // providersYAML has the silent host behind the relay, and the healthy one as it is.
 func (w *world) providersYAML(image string) string {
-	alias, _, _ := strings.Cut(w.silent.SSHAddress, ":")
-	return fmt.Sprintf(`version: 1
-reflectors:
-- url: %s
-probe: {interval: 5s, timeout: 2s}
-entries:
-- name: %s
-  type: kvm2
-  credentials: {privateKeyFile: %s, knownHostsFile: %s}
-  allowEmulation: true
-  poolReserveGiB: 1
-  images:
-    big: {url: "file://%s", format: raw}
-  defaultImage: big
-  defaults: {vcpus: 1, memoryMiB: 256, diskSizeGb: 1}
-  hosts:
-  - {name: %s, address: %q, hostKeyAlias: %q, pool: %s, network: %s}
-  - {name: %s, address: %q, pool: %s, network: %s}
-`, w.ReflectorURL(), lab.Entry, w.silent.KeyFile, w.silent.KnownHostsFile, image,
-		lab.HostName(frozenHost), w.relay.address(), alias, w.silent.PoolName, w.silent.Network,
-		lab.HostName(healthyHost), w.healthy.SSHAddress, w.healthy.PoolName, w.healthy.Network)
+	return w.ProvidersHead("big", map[string]string{"big": image}) +
+		lab.HostYAML(w.silent, w.relay.address()) + lab.HostYAML(w.healthy, w.healthy.SSHAddress)
 }
 
 // tailBytes follow the disk that boots: noise, so that an upload is long.
