@@ -10,7 +10,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 RESULTS := build/results
 TAGS := kubeapi,live
 KVMHOST := test/kvmhost
-LIVE_PACKAGES := ./live/... ./internal/cloudinit/... ./test/kvmhost/... ./internal/provider/kvm2/... ./internal/provider/local/... ./internal/iso9660/...
+# The live tests that run under -race: what they import is small.
+RACE_PACKAGE := live/link
+LIVE_PACKAGES = $(filter-out %/$(RACE_PACKAGE),$(shell go list -tags live ./live/... ./internal/cloudinit/... ./test/kvmhost/... ./internal/provider/kvm2/... ./internal/provider/local/... ./internal/iso9660/...))
 KUBEAPI_PACKAGES := ./test/kubeapi/... ./internal/controller/... ./internal/cluster/... ./internal/cli/... ./api/...
 TESTRUN = go run ./hack/testrun
 # Programs and live tests are built in one way, so that they share what the compiler made.
@@ -62,7 +64,7 @@ test: ## Run every test: unit and contract under -race, real API server, real li
 	for suite in unit kubeapi standalone live; do $(MAKE) --no-print-directory suite-$$suite || status=1; done; \
 	$(KVMHOST)/sweep; \
 	go run ./hack/trace docs/required-behaviour.md $(RESULTS) | tail -n 1; \
-	$(TESTRUN) summary $(RESULTS) unit kubeapi standalone live || status=1; exit $$status
+	$(TESTRUN) summary $(RESULTS) unit kubeapi standalone live live-race || status=1; exit $$status
 
 .PHONY: test-unit
 test-unit: suite-unit ## Run the tests that need nothing but Go.
@@ -83,13 +85,15 @@ suite-standalone:
 suite-live: build
 	$(KVMHOST)/check
 	$(KVMHOST)/images >/dev/null
-	server=$$(hack/build-standalone.sh); EGRESS_STANDALONE=$$server $(TESTRUN) run $(RESULTS) live -- -tags live -p 1 -timeout $(LIVE_TIMEOUT) $(LIVE_PACKAGES)
+	server=$$(hack/build-standalone.sh); EGRESS_STANDALONE=$$server $(TESTRUN) run $(RESULTS) live -- -tags live -p 1 -timeout $(LIVE_TIMEOUT) $(LIVE_PACKAGES) || status=1; \
+	$(RACE) $(TESTRUN) run $(RESULTS) live-race -- -race -tags live -p 1 -timeout $(LIVE_TIMEOUT) ./$(RACE_PACKAGE) || status=1; exit $${status:-0}
 
 .PHONY: live
 live: build ## Run chosen live tests with their output: make live RUN=regexp (root).
 	$(KVMHOST)/check
 	$(KVMHOST)/images >/dev/null
 	server=$$(hack/build-standalone.sh); EGRESS_STANDALONE=$$server go test -tags live -p 1 -count 1 -v -timeout $(LIVE_TIMEOUT) -run '$(RUN)' $(LIVE_PACKAGES)
+	$(RACE) go test -race -tags live -p 1 -count 1 -v -timeout $(LIVE_TIMEOUT) -run '$(RUN)' ./$(RACE_PACKAGE)
 
 .PHONY: drills
 drills: ## Run what repeats (crashes, cycles, faults) at its full count (root; long).
@@ -124,6 +128,11 @@ sweep: ## Remove what earlier test runs left on this machine (namespaces, links,
 .PHONY: bench
 bench: ## Run the benchmarks in bench/.
 	go test -run '^$$' -bench . ./bench/...
+
+.PHONY: bench-upload
+bench-upload: ## Compare our upload of an image to a real libvirt host with virsh's and ssh's: make bench-upload ROUNDS=5 (root).
+	$(KVMHOST)/check
+	go run -tags live ./bench/upload -rounds $(or $(ROUNDS),5)
 
 ##@ Code
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,9 +19,8 @@ import (
 )
 
 func newDown(dataDir *string) *cobra.Command {
-	var flags serverFlags
+	var flags commandFlags
 	var wipe bool
-	var timeout time.Duration
 	command := &cobra.Command{
 		Use:   "down",
 		Short: "Stop the server of the data directory; with --wipe, delete the Proxies and the data first",
@@ -34,8 +32,6 @@ that where it does not run); then stop it; then delete the data. Where an instan
   egress-standalone down --wipe`,
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not within --timeout %s", timeout))
-			defer cancel()
 			paths, err := resolve(*dataDir)
 			if err != nil {
 				return err
@@ -45,9 +41,9 @@ that where it does not run); then stop it; then delete the data. Where an instan
 				tell.Say("no server runs: there is no data directory %s", paths.Root())
 				return nil
 			}
-			return lockedCommand(ctx, *dataDir, &flags, tell, func(server background.Server) error {
+			return flags.runLocked(ctx, *dataDir, tell, func(ctx context.Context, server background.Server) error {
 				if wipe {
-					return wipeServer(ctx, server, &flags, tell)
+					return wipeServer(ctx, server, &flags.serverFlags, tell)
 				}
 				return stopServer(ctx, server, tell)
 			})
@@ -55,7 +51,6 @@ that where it does not run); then stop it; then delete the data. Where an instan
 	}
 	flags.bind(command.Flags())
 	command.Flags().BoolVar(&wipe, "wipe", false, "delete all Proxies with their instances, and then the data")
-	command.Flags().DurationVar(&timeout, "timeout", 3*time.Minute, "how long to wait, in all")
 	return command
 }
 

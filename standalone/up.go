@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
 	"github.com/egress-proxies/egress-proxies-operator/config/samples"
@@ -20,9 +21,8 @@ import (
 )
 
 func newUp(dataDir *string) *cobra.Command {
-	var flags serverFlags
+	var flags commandFlags
 	var noSamples bool
-	var timeout time.Duration
 	command := &cobra.Command{
 		Use:   "up",
 		Short: "Start the server in the background, with three sample Proxies, and say how to use them",
@@ -32,10 +32,8 @@ and print lines to paste. Run again, it changes nothing. "down" stops the server
   egress-standalone --data-dir /srv/egress up --providers /etc/egress/providers.yaml --no-samples`,
 		Args: cli.UsageArgs(cobra.NoArgs),
 		RunE: interruptible(func(ctx context.Context, cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not within --timeout %s", timeout))
-			defer cancel()
 			tell := newProgress(cmd)
-			return lockedCommand(ctx, *dataDir, &flags, tell, func(server background.Server) error {
+			return flags.runLocked(ctx, *dataDir, tell, func(ctx context.Context, server background.Server) error {
 				o := up.Options{Server: server, Program: program(), Out: cmd.OutOrStdout(), Tell: tell}
 				file, err := flags.loadProviders(server.Paths)
 				if err != nil {
@@ -51,7 +49,6 @@ and print lines to paste. Run again, it changes nothing. "down" stops the server
 	}
 	flags.bind(command.Flags())
 	command.Flags().BoolVar(&noSamples, "no-samples", false, "make no sample Proxies, and wait for none")
-	command.Flags().DurationVar(&timeout, "timeout", 3*time.Minute, "how long to wait, in all")
 	return command
 }
 
@@ -71,8 +68,21 @@ func chooseSamples(none bool, hasEntry func(string) bool, tell *progress.Printer
 	return all, nil
 }
 
-// lockedCommand runs a command that starts or stops the server, alone.
-func lockedCommand(ctx context.Context, dataDir string, flags *serverFlags, tell *progress.Printer, run func(background.Server) error) error {
+// commandFlags are those of a command that starts or stops the server.
+type commandFlags struct {
+	serverFlags
+	timeout time.Duration
+}
+
+func (f *commandFlags) bind(flags *pflag.FlagSet) {
+	f.serverFlags.bind(flags)
+	flags.DurationVar(&f.timeout, "timeout", 3*time.Minute, "how long to wait, in all")
+}
+
+// runLocked runs such a command, alone and within its time.
+func (f *commandFlags) runLocked(ctx context.Context, dataDir string, tell *progress.Printer, run func(context.Context, background.Server) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, f.timeout, fmt.Errorf("not within --timeout %s", f.timeout))
+	defer cancel()
 	paths, err := resolve(dataDir)
 	if err != nil {
 		return err
@@ -85,7 +95,7 @@ func lockedCommand(ctx context.Context, dataDir string, flags *serverFlags, tell
 	if err != nil {
 		return err
 	}
-	return errors.Join(run(background.Server{Paths: paths, Executable: executable, Args: flags.args(paths)}), release())
+	return errors.Join(run(ctx, background.Server{Paths: paths, Executable: executable, Args: f.args(paths)}), release())
 }
 
 func newProgress(cmd *cobra.Command) *progress.Printer {

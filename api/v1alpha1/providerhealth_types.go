@@ -152,7 +152,7 @@ type HostHealth struct {
 	Name string `json:"name"`
 	// Reason is the one word for the state: Ready hosts take new instances.
 	// +required
-	// +kubebuilder:validation:Enum=Ready;Unknown;Unreachable;Timeout;Unauthorized;Incapable;Degraded
+	// +kubebuilder:validation:Enum=Ready;Unknown;Unreachable;Timeout;Unauthorized;Incapable;Degraded;Duplicate
 	Reason string `json:"reason"`
 	// Message says what happened and what to do.
 	// +optional

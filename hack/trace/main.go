@@ -3,7 +3,7 @@
 // Command trace holds the required-behaviour table against the results of a test run: which rows does no passed subtest name?
 //
 // An ID counts only as the start of the name of a subtest that passed (`t.Run("L27: a short frame ends the link", …)`), and a live
-// row only where that subtest ran on the real libvirt host (suite "live").
+// row only where that subtest ran on the real libvirt host (suite "live", or one whose name begins with "live-").
 package main
 
 import (
@@ -109,7 +109,8 @@ func readProofs(folder string) (proofs, error) {
 		if err != nil {
 			return p, err
 		}
-		live := strings.TrimSuffix(filepath.Base(name), ".json") == liveSuite
+		suite, _, _ := strings.Cut(strings.TrimSuffix(filepath.Base(name), ".json"), "-")
+		live := suite == liveSuite
 		err = testjson.Read(file, func(e testjson.Event) {
 			if e.Action != "pass" {
 				return

@@ -105,4 +105,9 @@ func TestLiveRowsNeedTheLiveSuite(t *testing.T) {
 	if diff := cmp.Diff([]string{"L23"}, missing()); diff != "" {
 		t.Error(diff)
 	}
+	write("live", "")
+	write("live-race", `{"Action":"pass","Test":"TestA/H1:_x"}`)
+	if diff := cmp.Diff([]string{"L17", "L23"}, missing()); diff != "" {
+		t.Error("live tests under -race: " + diff)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
@@ -40,8 +41,13 @@ func (f *LogFlags) Logger(w io.Writer) (*slog.Logger, error) {
 	return slog.New(handler), nil
 }
 
-// TakeKubernetesLogs has what the Kubernetes libraries log written to log. It is for the whole process: to be called before they are used.
+// TakeKubernetesLogs has what the Kubernetes libraries log written to log. It is for the whole process: to be called before they are used. The first
+// call counts, for they read their logger without a lock.
 func TakeKubernetesLogs(log *slog.Logger) {
-	ctrl.SetLogger(logr.FromSlogHandler(log.Handler()))
-	klog.SetSlogLogger(log)
+	takeKubernetesLogs.Do(func() {
+		ctrl.SetLogger(logr.FromSlogHandler(log.Handler()))
+		klog.SetSlogLogger(log)
+	})
 }
+
+var takeKubernetesLogs sync.Once

@@ -26,6 +26,7 @@ type environment struct {
 	file    *config.File
 	agents  libvirt.AgentSource
 	depot   *image.Depot
+	places  *libvirt.Places
 	log     *slog.Logger
 	// decorators wrap the Backend of each host.
 	decorators []Decorator
@@ -42,7 +43,7 @@ var constructors = map[string]constructor{
 			return nil, err
 		}
 		return libvirt.New(libvirt.Options{
-			Cluster: env.cluster, Entry: entry, Reflectors: reflectors, Agent: env.agents, Depot: env.depot, Log: env.log.With("entry", entry.Name),
+			Cluster: env.cluster, Entry: entry, Reflectors: reflectors, Agent: env.agents, Depot: env.depot, Places: env.places, Log: env.log.With("entry", entry.Name),
 			Backend: env.decorated(kvm2.CountedBackends(entry.Credentials, observedCalls().count(entry.Name))),
 		})
 	},
@@ -73,6 +74,7 @@ func (env environment) decorated(backend func(config.Host) libvirt.Backend) func
 
 // makeProviders makes the provider of each entry of the file. Where one cannot be made, none is left.
 func makeProviders(env environment) (map[string]provider.Provider, error) {
+	env.places = libvirt.NewPlaces(env.file.Entries)
 	made := map[string]provider.Provider{}
 	for _, entry := range env.file.Entries {
 		construct, ok := constructors[entry.Type]

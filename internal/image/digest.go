@@ -3,6 +3,7 @@
 package image
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/hex"
@@ -46,18 +47,27 @@ func (s Source) pin() pin {
 
 const (
 	// sumsChunk bytes are hashed at a time, beside the reading of the next sumsChunks.
-	sumsChunk  = 256 << 10
-	sumsChunks = 3
+	sumsChunk  = 64 << 10
+	sumsChunks = 32
+	// sumsQueue is how many pieces may wait to be hashed: zeros, which take no memory, can be many.
+	sumsQueue = 1 << 10
 )
 
 // sums hashes what passes through a reader, in a goroutine of its own, so that the transfer does not wait for it. rest ends the goroutine, and the next
 // Read starts another.
 type sums struct {
-	from       io.Reader
-	hashes     map[algorithm]hash.Hash
-	free, full chan []byte // nil while at rest
-	ended      sync.WaitGroup
-	n          int64
+	from   io.Reader
+	hashes map[algorithm]hash.Hash
+	free   chan []byte // nil while at rest, as full
+	full   chan piece
+	ended  sync.WaitGroup
+	n      int64
+}
+
+// piece is what is to be hashed next: data, in a buffer that goes back to the free ones, or so many zeros.
+type piece struct {
+	data  []byte
+	zeros int
 }
 
 func newSums(from io.Reader, algorithms ...algorithm) *sums {
@@ -69,19 +79,27 @@ func newSums(from io.Reader, algorithms ...algorithm) *sums {
 }
 
 func (s *sums) start() {
-	free, full := make(chan []byte, sumsChunks), make(chan []byte, sumsChunks)
+	free, full := make(chan []byte, sumsChunks), make(chan piece, sumsQueue)
 	for range sumsChunks {
 		free <- make([]byte, sumsChunk)
 	}
 	s.free, s.full = free, full
 	s.ended.Go(func() {
-		for chunk := range full {
-			for _, h := range s.hashes {
-				h.Write(chunk)
+		for p := range full {
+			if p.data == nil {
+				s.add(zeros[:p.zeros])
+				continue
 			}
-			free <- chunk[:sumsChunk]
+			s.add(p.data)
+			free <- p.data[:sumsChunk]
 		}
 	})
+}
+
+func (s *sums) add(data []byte) {
+	for _, h := range s.hashes {
+		h.Write(data)
+	}
 }
 
 // Read passes on what it reads.
@@ -92,13 +110,24 @@ func (s *sums) Read(p []byte) (int, error) {
 		if s.full == nil {
 			s.start()
 		}
-		chunk := <-s.free
-		took := copy(chunk, rest)
-		s.full <- chunk[:took]
-		rest = rest[took:]
+		next := rest[:min(len(rest), sumsChunk)]
+		rest = rest[len(next):]
+		if isZero(next) {
+			s.full <- piece{zeros: len(next)}
+			continue
+		}
+		chunk := (<-s.free)[:len(next)]
+		copy(chunk, next)
+		s.full <- piece{data: chunk}
 	}
 	return n, err
 }
+
+// zeros are as many as any buffer here takes.
+var zeros [max(sumsChunk, spoolChunk)]byte
+
+// isZero says whether data, which is not longer than zeros, is nothing else.
+func isZero(data []byte) bool { return bytes.Equal(data, zeros[:len(data)]) }
 
 // digest of all that was read.
 func (s *sums) digest(a algorithm) string {

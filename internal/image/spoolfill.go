@@ -3,7 +3,6 @@
 package image
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -91,7 +90,7 @@ func (s *spool) copy(it *item, st *stream) error {
 					Message: "image source " + st.source.String() + ": what it unpacks to has no room in the image spool",
 				}
 			}
-			if !bytes.Equal(buffer[:n], zeros[:n]) {
+			if !isZero(buffer[:n]) {
 				if _, err := it.file.WriteAt(buffer[:n], it.written); err != nil {
 					return s.diskError(err)
 				}
@@ -107,8 +106,6 @@ func (s *spool) copy(it *item, st *stream) error {
 		}
 	}
 }
-
-var zeros [spoolChunk]byte
 
 // fillBuffer reads until the buffer is full or the stream ends or breaks.
 func fillBuffer(r io.Reader, buffer []byte) (n int, err error) {

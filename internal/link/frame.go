@@ -132,14 +132,22 @@ func appendString(b []byte, s string) []byte {
 	return append(b, make([]byte, (4-len(s)%4)%4)...)
 }
 
+// flagSparseStream announces that an upload may contain holes.
+const flagSparseStream = 1
+
 // uploadArgs encodes remote_storage_vol_upload_args, with offset 0.
-func uploadArgs(vol libvirt.StorageVol, length uint64) []byte {
+func uploadArgs(vol libvirt.StorageVol, length uint64, flags uint32) []byte {
 	b := appendString(nil, vol.Pool)
 	b = appendString(b, vol.Name)
 	b = appendString(b, vol.Key)
 	b = binary.BigEndian.AppendUint64(b, 0)
 	b = binary.BigEndian.AppendUint64(b, length)
-	return binary.BigEndian.AppendUint32(b, 0)
+	return binary.BigEndian.AppendUint32(b, flags)
+}
+
+// holeArgs encodes virNetStreamHole: its length in bytes, and no flags.
+func holeArgs(length uint64) []byte {
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint64(nil, length), 0)
 }
 
 // decodeError reads a remote_error: code, domain, and the message if there is one.

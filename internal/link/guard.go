@@ -28,9 +28,11 @@ type guard struct {
 	mu      sync.Mutex
 	calls   map[uint32]call
 	streams map[uint32]*stream
-	boxes   map[*mailbox]struct{}  // who wants to be told of events
-	serials uint32                 // of our own calls, far from the library's
-	count   func(procedure string) // is told of each call; may be nil
+	boxes   map[*mailbox]struct{} // who wants to be told of events
+	serials uint32                // of our own calls, far from the library's
+	// pings were sent and not answered, in order: who is told of the answer.
+	pings []chan<- struct{}
+	count func(procedure string) // is told of each call; may be nil
 
 	unanswered atomic.Int32 // pings since the daemon was last heard
 
@@ -46,8 +48,10 @@ type guard struct {
 
 // outgoing is a whole frame on its way to the daemon.
 type outgoing struct {
-	frame []byte
-	sent  chan<- []byte // gets the frame back for reuse; nil when nobody wants it
+	frame  []byte          // with a ping behind it, perhaps
+	buffer []byte          // that the frame lies in
+	sent   chan<- []byte   // gets the buffer back for reuse; nil when nobody wants it
+	pong   chan<- struct{} // is told of the answer to the ping, unless it is full; nil where there is none, or nobody wants to know
 }
 
 // call is a call that the daemon has not answered yet.
@@ -156,9 +160,7 @@ type receiver func(frame []byte) error
 func (g *guard) route(h header) (receiver, error) {
 	switch {
 	case h.program == programKeepalive:
-		if h.version == protocolVersion && h.procedure == procPing {
-			g.sendControl(procPong)
-		}
+		g.keepalive(h)
 		return nil, nil
 	case h.kind == typeReply:
 		return g.routeReply(h)
@@ -177,7 +179,7 @@ func (g *guard) routeReply(h header) (receiver, error) {
 	defer g.mu.Unlock()
 	c, ok := g.calls[h.serial]
 	if !ok {
-		return nil, nil
+		return g.streamRefusal(h), nil
 	}
 	if c.program != h.program || c.procedure != h.procedure {
 		return nil, notLibvirt("the answer to call %d is of procedure %d, not %d", h.serial, h.procedure, c.procedure)
@@ -196,8 +198,24 @@ func (g *guard) routeReply(h header) (receiver, error) {
 func (g *guard) routeStream(h header) receiver {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if h.status == statusContinue {
+		return nil
+	}
+	return g.lastOf(h)
+}
+
+// streamRefusal takes an error that ends a stream and comes as a reply: so libvirt answers a hole that it cannot make. The caller holds the lock.
+func (g *guard) streamRefusal(h header) receiver {
+	if h.status != statusError {
+		return nil
+	}
+	return g.lastOf(h)
+}
+
+// lastOf is who gets the last word on a stream; nobody where it has been said. The caller holds the lock.
+func (g *guard) lastOf(h header) receiver {
 	s, ok := g.streams[h.serial]
-	if !ok || h.status == statusContinue {
+	if !ok {
 		return nil
 	}
 	delete(g.streams, h.serial)
@@ -261,13 +279,14 @@ func (g *guard) write() {
 				return
 			}
 		}
+		g.notePing(o)
 		if _, err := g.raw.Write(o.frame); err != nil {
 			g.die(fmt.Errorf("sending failed: %w", err))
 			return
 		}
 		if o.sent != nil {
 			g.heard() // bulk data that gets through is a sign of life
-			o.sent <- o.frame
+			o.sent <- o.buffer
 		}
 	}
 }

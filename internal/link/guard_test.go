@@ -211,7 +211,7 @@ func TestStrayAnswers(t *testing.T) {
 			c.SendRaw(burst)
 		}
 		l := mustPipe(t, Target{}, peer)
-		err := l.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, endless{}, 1<<30)
+		err := l.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, endless{}, 1<<30, false)
 		var answer libvirt.Error
 		if !errors.As(err, &answer) || answer.Code != uint32(libvirt.ErrSystemError) {
 			t.Errorf("got %v", err)

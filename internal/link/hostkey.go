@@ -76,8 +76,12 @@ func (k *hostKeys) lookup() ([]knownhosts.KnownKey, error) {
 }
 
 // algorithms are those of the pinned keys, so that a server with several keys shows
-// one that can be verified; nil, for any, when nothing is pinned.
+// one that can be verified; of keys without a certificate when nothing is pinned, for
+// such a key is what the refusal asks to pin.
 func (k *hostKeys) algorithms() []string {
+	if len(k.pins) == 0 {
+		return plainAlgorithms
+	}
 	var plain, certificates []string
 	for _, pin := range k.pins {
 		if k.isAuthority(pin) {
@@ -91,6 +95,10 @@ func (k *hostKeys) algorithms() []string {
 		}
 	}
 	return append(plain, certificates...)
+}
+
+var plainAlgorithms = []string{
+	ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256,
 }
 
 var certificateAlgorithms = []string{

@@ -144,7 +144,7 @@ func TestUnreadableRevocation(t *testing.T) {
 		"of an unknown marker": "@Revoked * " + key,
 		"behind spaces":        "   @revoked * ssh-ed25519",
 	} {
-		t.Run("L2: a @revoked line that cannot be read is not passed over: "+name, func(t *testing.T) {
+		t.Run("a @revoked line that cannot be read is not passed over: "+name, func(t *testing.T) {
 			target := h.target
 			target.KnownHosts = linktest.KnownHosts(t, pin, bad)
 			l, err := Dial(t.Context(), target)
@@ -178,11 +178,11 @@ func TestHostCertificate(t *testing.T) {
 		want string
 	}{
 		"by an authority for all hosts of a pattern": {line: "@cert-authority [127.0.0.*]:" + port(t, h) + " " + keyText(authority)},
-		"by an authority for other hosts":            {line: "@cert-authority *.example.org " + keyText(authority), want: "is refused for entry"},
-		"L2: whose authority is revoked": {
+		"by an authority for other hosts":            {line: "@cert-authority *.example.org " + keyText(authority), want: "no entry"},
+		"whose authority is revoked": {
 			line: "@cert-authority " + line(pattern, authority.PublicKey()) + "\n@revoked * " + keyText(authority), want: "is revoked",
 		},
-		"L2: whose own key is revoked": {
+		"whose own key is revoked": {
 			line: "@cert-authority " + line(pattern, authority.PublicKey()) + "\n@revoked * " + keyText(key), want: "is revoked",
 		},
 		"by the pinned authority": {line: "@cert-authority " + line(pattern, authority.PublicKey())},

@@ -17,6 +17,41 @@ func (g *guard) sendControl(procedure uint32) {
 	}
 }
 
+// keepalive takes a keepalive frame of the daemon's.
+func (g *guard) keepalive(h header) {
+	switch {
+	case h.version != protocolVersion:
+	case h.procedure == procPing:
+		g.sendControl(procPong)
+	case h.procedure == procPong:
+		g.answerPing()
+	}
+}
+
+// notePing keeps who wants to know of the answer, where what is about to be sent has a ping in it. The daemon answers in order.
+func (g *guard) notePing(o outgoing) {
+	if h := parseHeader(o.frame); o.pong == nil && (h.program != programKeepalive || h.procedure != procPing) {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.pings = append(g.pings, o.pong)
+}
+
+func (g *guard) answerPing() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.pings) == 0 {
+		return
+	}
+	pong := g.pings[0]
+	g.pings = g.pings[1:]
+	select {
+	case pong <- struct{}{}:
+	default: // nobody wants to know
+	}
+}
+
 // watch pings a silent daemon, and ends the connection when it leaves count pings
 // unanswered. It looks at what arrives and never at what can be sent, so that a writer
 // stuck in TCP does not keep it from finding out.

@@ -113,7 +113,7 @@ func TestCallers(t *testing.T) {
 			return true
 		}}, nil)
 		l := mustDial(t, h.target)
-		err := l.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, strings.NewReader("x"), 1)
+		err := l.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, strings.NewReader("x"), 1, false)
 		if !libvirt.IsNotFound(err) {
 			t.Fatalf("the upload's own error is the daemon's; got %v", err)
 		}
@@ -270,7 +270,7 @@ func TestFrozenHost(t *testing.T) {
 	ended := make(chan error, 10)
 	source := &counting{}
 	go func() {
-		ended <- bulk.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, source, 1<<40)
+		ended <- bulk.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, source, 1<<40, false)
 	}()
 	for range 3 {
 		go func() { ended <- stall(t.Context(), l) }()

@@ -65,8 +65,8 @@ func (l *login) prepare(ctx context.Context) error {
 	if err != nil {
 		return l.refuse("%s of user %q cannot be used: %v", l.credential(), l.User, err)
 	}
-	// The library's own order of ciphers begins with AES-GCM, which hardware does fastest.
 	l.config = &ssh.ClientConfig{
+		Config:            ssh.Config{Ciphers: Ciphers()},
 		User:              l.User,
 		Auth:              []ssh.AuthMethod{ssh.PublicKeys(signers...)},
 		HostKeyCallback:   l.keys.callback,
@@ -168,7 +168,7 @@ func (l *login) handshake(ctx context.Context, t Target, conn net.Conn) (*ssh.Cl
 		stop = context.AfterFunc(ctx, func() { _ = l.agent.Close() })
 	}
 	defer stop()
-	g := &greeting{Conn: conn}
+	g := &greeting{Conn: newBatch(conn)}
 	c, channels, requests, err := ssh.NewClientConn(g, l.keyAddress(), l.config)
 	if err != nil {
 		return nil, l.failed(ctx, t, g, err)

@@ -12,13 +12,6 @@ import (
 	"github.com/digitalocean/go-libvirt"
 )
 
-const (
-	// uploadChunk is what libvirt's own client sends at a time.
-	uploadChunk = 256 << 10
-	// uploadBuffers lets one chunk be read while another is being sent.
-	uploadBuffers = 2
-)
-
 // stream is a call of our own with data behind it.
 type stream struct {
 	serial   uint32
@@ -32,15 +25,18 @@ func (s *stream) answer(frame []byte) error {
 	return nil
 }
 
-// Upload writes length bytes of r to the start of vol; length is at least 1, and r must
-// hold exactly as many.
+// Upload writes length bytes of r to the start of vol, which is a file; length is at
+// least 1, and r must hold exactly as many. Where sparse is set, which libvirt 3.4 and
+// later understand, long runs of zeros are not sent: they become holes of the file, and
+// what it held from there on is gone. The last block is always written, and the first MiB
+// of a long upload.
 //
 // It is meant for a link of its own (see Keeper.Dedicated): on any error the link is
 // closed, before Upload returns. The error is a *SourceError when r failed, the
 // daemon's libvirt.Error when it refused or broke off, a *DeadError when the link died,
 // or wraps ctx's. Upload ends with ctx even where r blocks; r is then read no more once
 // that Read returns, so r itself must end with ctx too.
-func (l *Link) Upload(ctx context.Context, vol libvirt.StorageVol, r io.Reader, length uint64) error {
+func (l *Link) Upload(ctx context.Context, vol libvirt.StorageVol, r io.Reader, length uint64, sparse bool) error {
 	if length == 0 {
 		return errors.New("an upload of 0 bytes: libvirt takes that for an upload without a bound")
 	}
@@ -49,15 +45,19 @@ func (l *Link) Upload(ctx context.Context, vol libvirt.StorageVol, r io.Reader, 
 	}
 	s := &slot{link: l}
 	defer s.free()
-	err := l.upload(ctx, vol, r, length)
+	err := l.upload(ctx, vol, r, length, sparse)
 	if err != nil {
 		l.kill(fmt.Errorf("an upload to volume %s failed: %w", vol.Name, err))
 	}
 	return err
 }
 
-func (l *Link) upload(ctx context.Context, vol libvirt.StorageVol, r io.Reader, length uint64) error {
-	s, err := l.guard.startCall(procStorageVolUpload, uploadArgs(vol, length))
+func (l *Link) upload(ctx context.Context, vol libvirt.StorageVol, r io.Reader, length uint64, sparse bool) error {
+	flags := uint32(0)
+	if sparse {
+		flags = flagSparseStream
+	}
+	s, err := l.guard.startCall(procStorageVolUpload, uploadArgs(vol, length, flags))
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (l *Link) upload(ctx context.Context, vol libvirt.StorageVol, r io.Reader, 
 		return err
 	}
 	source := make(chan error, 1)
-	go func() { source <- l.guard.sendFrom(s, r, length) }()
+	go func() { source <- newUploader(l.guard, s, sparse).send(r, length) }()
 	return l.await(ctx, s, source)
 }
 
@@ -143,50 +143,4 @@ func (g *guard) startStream(s *stream, procedure uint32, args []byte) (*stream, 
 		kind: typeCall, serial: s.serial, status: statusOK,
 	}.frame(args)})
 	return s, nil
-}
-
-// sendFrom sends length bytes of r and the stream's end.
-func (g *guard) sendFrom(s *stream, r io.Reader, length uint64) error {
-	free := make(chan []byte, uploadBuffers)
-	for range uploadBuffers {
-		free <- make([]byte, headerLen+uploadChunk)
-	}
-	h := header{program: programRemote, version: protocolVersion, procedure: procStorageVolUpload, kind: typeStream, serial: s.serial}
-	for left := length; left > 0; {
-		var buf []byte
-		select {
-		case buf = <-free:
-		case <-g.dead:
-			return errSendingEnded
-		}
-		n := min(left, uploadChunk)
-		buf = buf[:headerLen+n]
-		if _, err := io.ReadFull(r, buf[headerLen:]); err != nil {
-			return shortSource(err, length)
-		}
-		h.length, h.status = uint32(len(buf)), statusContinue
-		h.put(buf)
-		if !g.send(outgoing{frame: buf, sent: free}) {
-			return errSendingEnded
-		}
-		left -= n
-	}
-	if n, err := io.ReadFull(r, make([]byte, 1)); n > 0 {
-		return fmt.Errorf("more than the %d bytes announced", length)
-	} else if !errors.Is(err, io.EOF) {
-		return err
-	}
-	h.status = statusOK
-	s.finished.Store(true)
-	if !g.send(outgoing{frame: h.frame(nil)}) {
-		return errSendingEnded
-	}
-	return nil
-}
-
-func shortSource(err error, length uint64) error {
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("fewer than the %d bytes announced: %w", length, io.ErrUnexpectedEOF)
-	}
-	return err
 }

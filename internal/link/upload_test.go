@@ -31,7 +31,7 @@ func store(got *bytes.Buffer) *linktest.Peer {
 
 func upload(t *testing.T, l *Link, data []byte) error {
 	t.Helper()
-	return l.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, bytes.NewReader(data), uint64(len(data)))
+	return l.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, bytes.NewReader(data), uint64(len(data)), false)
 }
 
 func TestUpload(t *testing.T) {
@@ -52,9 +52,9 @@ func TestUpload(t *testing.T) {
 }
 
 func TestUploadArgs(t *testing.T) {
-	got := string(uploadArgs(libvirt.StorageVol{Pool: "pool", Name: "name5", Key: ""}, 0x0102))
+	got := string(uploadArgs(libvirt.StorageVol{Pool: "pool", Name: "name5", Key: ""}, 0x0102, flagSparseStream))
 	want := "\x00\x00\x00\x04pool" + "\x00\x00\x00\x05name5\x00\x00\x00" + "\x00\x00\x00\x00" +
-		"\x00\x00\x00\x00\x00\x00\x00\x00" + "\x00\x00\x00\x00\x00\x00\x01\x02" + "\x00\x00\x00\x00"
+		"\x00\x00\x00\x00\x00\x00\x00\x00" + "\x00\x00\x00\x00\x00\x00\x01\x02" + "\x00\x00\x00\x01"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -136,7 +136,7 @@ func TestUploadFails(t *testing.T) {
 			}
 			l := mustPipe(t, Target{}, peer)
 			t.Cleanup(func() { close(end) })
-			if err := l.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, c.reader, c.length); err == nil || !c.is(err) {
+			if err := l.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, c.reader, c.length, false); err == nil || !c.is(err) {
 				t.Errorf("got %T %v", err, err)
 			}
 			if c.length > 0 && l.Err() == nil {
@@ -161,7 +161,7 @@ func TestUploadEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		blocked, unblock := io.Pipe()
 		ended := make(chan error, 1)
-		go func() { ended <- l.Upload(ctx, libvirt.StorageVol{Name: "v"}, blocked, 10) }()
+		go func() { ended <- l.Upload(ctx, libvirt.StorageVol{Name: "v"}, blocked, 10, false) }()
 		synctest.Wait()
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -192,7 +192,7 @@ func TestKeepaliveDuringUpload(t *testing.T) {
 				}
 			}
 			l := mustPipe(t, Target{}, peer)
-			if err := l.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, io.LimitReader(endless{}, 200*uploadChunk), 200*uploadChunk); err != nil {
+			if err := l.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, io.LimitReader(endless{}, 200*uploadChunk), 200*uploadChunk, false); err != nil {
 				t.Fatal(err)
 			}
 			if asked < 40 {
@@ -206,7 +206,7 @@ func TestKeepaliveDuringUpload(t *testing.T) {
 			l := mustPipe(t, Target{}, &linktest.Peer{OnStream: func(*linktest.PeerConn, linktest.Frame) { <-end }})
 			defer close(end)
 			start := time.Now()
-			err := l.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, endless{}, 1<<40)
+			err := l.Upload(t.Context(), libvirt.StorageVol{Name: "v"}, endless{}, 1<<40, false)
 			var dead *DeadError
 			if bound := (DefaultKeepaliveCount + 2) * DefaultKeepaliveInterval; !errors.As(err, &dead) || time.Since(start) > bound {
 				t.Errorf("got %v after %v", err, time.Since(start))

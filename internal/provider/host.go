@@ -18,4 +18,6 @@ const (
 	HostIncapable = "Incapable"
 	// HostDegraded answers, and some of its answers are errors.
 	HostDegraded = "Degraded"
+	// HostDuplicate is another host of the providers file under a second name.
+	HostDuplicate = "Duplicate"
 )

@@ -256,7 +256,7 @@ type HostState struct {
 	Name string
 	// Ready hosts take new instances.
 	Ready bool
-	// Reason is a word of ProviderHealth: Ready, Unknown, Unreachable, Timeout, Unauthorized, Incapable, Degraded.
+	// Reason is a word of ProviderHealth: Ready, Unknown, Unreachable, Timeout, Unauthorized, Incapable, Degraded, Duplicate.
 	Reason string
 	// Message is for people.
 	Message string

@@ -7,16 +7,17 @@ package image
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
 	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
+	"github.com/egress-proxies/egress-proxies-operator/test/leak"
 )
 
 // failuresOf each kind: under `make drills` as many as the row says.
@@ -37,8 +39,8 @@ func failuresOf() int {
 
 const (
 	failingBytes = 4 << 20
-	// smallPool is a pool on a file system that one image nearly fills.
-	smallPool, smallPoolDir, smallPoolBytes = "small", "/var/lib/egress-small", 8 << 20
+	// smallPool is a pool on a file system that is soon filled, with room for two images at once as the provider counts.
+	smallPool, smallPoolDir, smallPoolBytes = "small", "/var/lib/egress-small", 24 << 20
 )
 
 // noise is an image that nothing can shorten.
@@ -58,7 +60,7 @@ type failing struct {
 func (f *failing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	kind := strings.Split(r.URL.Path, "/")[1]
 	w.Header().Set("Content-Length", strconv.Itoa(len(f.content)))
-	half := f.content[:len(f.content)/2]
+	half, rest := f.content[:len(f.content)/2], f.content[len(f.content)/2:]
 	_, _ = w.Write(half)
 	_ = http.NewResponseController(w).Flush()
 	switch kind {
@@ -67,10 +69,28 @@ func (f *failing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "stalled":
 		<-r.Context().Done()
 	case "full":
-		f.full(r.Context())
+		rest = f.dripWhileFilling(w, r, rest)
 		fallthrough
 	default:
-		_, _ = w.Write(f.content[len(half):])
+		_, _ = w.Write(rest)
+	}
+}
+
+// dripWhileFilling sends a little now and then, so that nothing stalls, until the pool is full; it returns what is to be sent still.
+func (f *failing) dripWhileFilling(w http.ResponseWriter, r *http.Request, rest []byte) []byte {
+	full := make(chan struct{})
+	go func() { defer close(full); f.full(r.Context()) }()
+	drip := time.NewTicker(200 * time.Millisecond)
+	defer drip.Stop()
+	for {
+		select {
+		case <-full:
+			return rest
+		case <-drip.C:
+			n, _ := w.Write(rest[:min(16, len(rest))])
+			_ = http.NewResponseController(w).Flush()
+			rest = rest[n:]
+		}
 	}
 }
 
@@ -85,6 +105,44 @@ var kinds = map[string]struct {
 	"mistyped":  {provider.Permanent, "expected sha256"},
 }
 
+// uploads is a Backend that sees to it that a volume's own connection is closed before the volume is deleted.
+type uploads struct {
+	libvirt.Backend
+	open  *sync.Map // volume to its connection
+	early *atomic.Int32
+	own   bool
+}
+
+func (u *uploads) Dedicated(ctx context.Context) (libvirt.Backend, error) {
+	own, err := u.Backend.Dedicated(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &uploads{own, u.open, u.early, true}, nil
+}
+
+func (u *uploads) Upload(ctx context.Context, name string, r io.Reader, length int64) error {
+	u.open.Store(name, u)
+	return u.Backend.Upload(ctx, name, r, length)
+}
+
+func (u *uploads) Close() {
+	u.open.Range(func(name, conn any) bool {
+		if u.own && conn == u {
+			u.open.Delete(name)
+		}
+		return true
+	})
+	u.Backend.Close()
+}
+
+func (u *uploads) DeleteVolume(ctx context.Context, name string) error {
+	if _, open := u.open.Load(name); open {
+		u.early.Add(1)
+	}
+	return u.Backend.DeleteVolume(ctx, name)
+}
+
 func TestDrillFailedUploads(t *testing.T) {
 	host := kvmhost.Up(t, imageHost)
 	each := failuresOf()
@@ -93,8 +151,11 @@ func TestDrillFailedUploads(t *testing.T) {
 	server := httptest.NewServer(mirror)
 	t.Cleanup(server.Close)
 
-	images := map[string]config.Image{}
 	digest := digestOf(mirror.content)
+	const warmUp = "warm-up"
+	images := map[string]config.Image{
+		warmUp: {URL: server.URL + "/full/" + warmUp, SHA256: digest, Arch: config.ArchX8664, Firmware: config.FirmwareBIOS},
+	}
 	for kind := range kinds {
 		for n := range each {
 			i := config.Image{URL: fmt.Sprintf("%s/%s/%d", server.URL, kind, n), SHA256: digest, Arch: config.ArchX8664, Firmware: config.FirmwareBIOS}
@@ -104,10 +165,24 @@ func TestDrillFailedUploads(t *testing.T) {
 			images[fmt.Sprintf("%s-%d", kind, n)] = i
 		}
 	}
-	o := operate(t, host, newCluster(t, host), config.Image{}, func(o *libvirt.Options) {
-		o.Images = image.Opener{StallTimeout: time.Second}
-		o.Entry.Images, o.Entry.DefaultImage, o.Entry.Hosts[0].Pool = images, "truncated-0", smallPool
-	})
+	var early atomic.Int32
+	// Of two images at once one goes through the spool, and one past it.
+	depot, err := image.NewDepot(image.DepotOptions{SpoolDir: t.TempDir(), SpoolBytes: failingBytes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(depot.Close)
+	cluster := newCluster(t, host)
+	start := func(stall time.Duration) *operator {
+		return operate(t, host, cluster, config.Image{}, func(o *libvirt.Options) {
+			backend := o.Backend
+			o.Backend = func(h config.Host) libvirt.Backend { return &uploads{backend(h), &sync.Map{}, &early, false} }
+			o.Images, o.Depot = image.Opener{StallTimeout: stall}, depot
+			o.Entry.Images, o.Entry.DefaultImage, o.Entry.Hosts[0].Pool = images, warmUp, smallPool
+		})
+	}
+	// A second is long enough for what shall stall, and too short on a busy machine for what shall not.
+	o, hasty := start(image.DefaultStallTimeout), start(time.Second)
 	mirror.full = func(ctx context.Context) {
 		// What is on the disk counts: the volume's file has its full length from the start.
 		arrived := fmt.Sprintf("stat -c %%b %s/*.img | awk '$1 > 1024 { found = 1 } END { exit !found }'", smallPoolDir)
@@ -118,20 +193,28 @@ func TestDrillFailedUploads(t *testing.T) {
 		}
 		_, _ = host.Exec(ctx, "sh", "-c", "cat /dev/zero >"+smallPoolDir+"/filler") // fails when it is full
 	}
-	if _, err := o.makeOf(newUID(), "truncated-0"); err == nil { // what is made once is made
-		t.Fatal("a truncated image was taken")
-	}
+	// What is made once is made, and the spool keeps one image.
+	_, err = o.makeOf(newUID(), warmUp)
+	wantError(t, err, kinds["full"].kind, kinds["full"].says)
+	o.mustExec("rm", "-f", smallPoolDir+"/filler")
 
 	t.Run(fmt.Sprintf("H2: %d failures of each of %d kinds leave nothing", each, len(kinds)), func(t *testing.T) {
-		goroutines, descriptors := settled(t), openFiles(t)
+		goroutines, descriptors := leak.Goroutines(t), leak.OpenFiles(t)
 		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+			if kind == "stalled" {
+				hasty.fail(t, kind, each)
+				continue
+			}
 			o.fail(t, kind, each)
 		}
 		left := o.smallVolumes()
-		g, d := settled(t)-goroutines, openFiles(t)-descriptors
+		g, d := leak.Goroutines(t)-goroutines, leak.OpenFiles(t)-descriptors
 		fmt.Printf("failed uploads: %d of each of %d kinds, %d volumes, %d goroutines, %d descriptors above start\n", each, len(kinds), len(left), max(0, g), max(0, d))
 		if len(left) > 0 || g > 2 || d > 2 {
 			t.Errorf("left are volumes %q, %d goroutines, %d descriptors", left, g, d)
+		}
+		if n := early.Load(); n > 0 {
+			t.Errorf("%d volumes were deleted while their own connections were open", n)
 		}
 	})
 }
@@ -145,9 +228,6 @@ func (o *operator) fail(t *testing.T, kind string, each int) {
 	}
 	var all sync.WaitGroup
 	for n := range each {
-		if kind == "truncated" && n == 0 {
-			continue // had its turn
-		}
 		all.Go(func() {
 			turns <- struct{}{}
 			defer func() { <-turns }()
@@ -162,6 +242,13 @@ func (o *operator) fail(t *testing.T, kind string, each int) {
 	all.Wait()
 }
 
+func (o *operator) mustExec(command ...string) {
+	o.t.Helper()
+	if out, err := o.host.Exec(o.t.Context(), command...); err != nil {
+		o.t.Fatalf("%q: %v\n%s", command, err, out)
+	}
+}
+
 // smallVolumes are the cluster's in the small pool, as its folder has them.
 func (o *operator) smallVolumes() []string {
 	out, err := o.host.Exec(o.t.Context(), "ls", smallPoolDir)
@@ -173,7 +260,7 @@ func (o *operator) smallVolumes() []string {
 	})
 }
 
-// makeSmallPool makes a pool that one image nearly fills, until the test ends.
+// makeSmallPool makes the small pool, until the test ends.
 func makeSmallPool(t *testing.T, h *kvmhost.Host) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -194,28 +281,4 @@ func makeSmallPool(t *testing.T, h *kvmhost.Host) {
 			t.Fatalf("%q: %v\n%s", step, err, out)
 		}
 	}
-}
-
-// settled waits until what ends by itself has ended, and counts the goroutines then.
-func settled(t *testing.T) int {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	last, still := runtime.NumGoroutine(), 0
-	for still < 10 && rest(ctx) {
-		now := runtime.NumGoroutine()
-		if still++; now != last {
-			last, still = now, 0
-		}
-	}
-	return last
-}
-
-func openFiles(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
 }

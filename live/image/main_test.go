@@ -31,6 +31,7 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/kvm2"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt/libvirttest"
+	"github.com/egress-proxies/egress-proxies-operator/live/lab"
 	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
 )
 
@@ -51,20 +52,7 @@ const (
 	sweepTime    = time.Minute
 )
 
-const hostName, key = "host", "debian"
-
-// entryOn is an entry with one host and one image.
-func entryOn(h *kvmhost.Host, i config.Image) config.Entry {
-	reserve := int64(0)
-	i.Arch, i.Firmware = config.ArchX8664, config.FirmwareBIOS
-	return config.Entry{
-		Name: "kvm2-images", Type: config.TypeKVM2, AllowEmulation: true, DefaultImage: key,
-		Hosts:         []config.Host{{Name: hostName, Address: h.SSHAddress, User: h.User, Socket: h.Socket, Pool: h.PoolName, Network: h.Network}},
-		Credentials:   config.SSHCredentials{PrivateKeyFile: h.KeyFile, KnownHostsFile: h.KnownHostsFile},
-		Images:        map[string]config.Image{key: i},
-		MaxImageBytes: 4 << 30, PoolReserveGiB: &reserve,
-	}
-}
+const hostName, key = lab.EntryHost, "debian"
 
 // operator is one cluster's provider over the host.
 type operator struct {
@@ -158,7 +146,7 @@ func operate(t *testing.T, h *kvmhost.Host, cluster string, i config.Image, chan
 
 func options(h *kvmhost.Host, cluster string, i config.Image, dir string) (libvirt.Options, *image.Depot, error) {
 	depot, err := image.NewDepot(image.DepotOptions{SpoolDir: dir, SpoolBytes: 4 << 30})
-	entry := entryOn(h, i)
+	entry := lab.EntryOf(h, "kvm2-images", key, i)
 	return libvirt.Options{
 		Cluster: cluster, Entry: entry, Backend: kvm2.Backends(entry.Credentials), Agent: libvirttest.Agent, Depot: depot,
 	}, depot, err

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
@@ -108,5 +109,34 @@ func TestTwoOperators(t *testing.T) {
 		if len(bases) != 2 || foreign.Load() != 0 {
 			t.Errorf("%d bases, %d foreign deletes", len(bases), foreign.Load())
 		}
+	})
+	t.Run("H4: an alias of a host is found by the UUIDs of host and pool, takes nothing new, and keeps what it has", func(t *testing.T) {
+		cluster := newCluster(t, host)
+		entries := []config.Entry{{Name: "kvm2-first", Hosts: []config.Host{{Name: hostName}}}, {Name: "kvm2-second", Hosts: []config.Host{{Name: hostName}}}}
+		places := libvirt.NewPlaces(entries)
+		start := func(entry string) *operator {
+			return operate(t, host, cluster, source, func(o *libvirt.Options) {
+				o.Entry.Name, o.Places, o.CheckInterval = entry, places, time.Second
+			})
+		}
+		is := func(o *operator, reason string) func(context.Context) bool {
+			return func(context.Context) bool { return o.Hosts()[0].Reason == reason }
+		}
+		second := start("kvm2-second")
+		second.eventually("nobody to know yet", madeWithin, is(second, provider.HostReady))
+		had := newUID()
+		second.mustMake(had)
+		first := start("kvm2-first")
+		second.eventually("the alias to be found", madeWithin, is(second, provider.HostDuplicate))
+		first.eventually("the first of the file to keep the place", madeWithin, is(first, provider.HostReady))
+		_, err := second.make(newUID())
+		wantError(t, err, provider.Capacity, "host "+hostName+" of entry kvm2-first", "take one of the two out of the providers file")
+		uid := newUID()
+		first.mustMake(uid)
+		if !second.runs(had) || !first.runs(uid) {
+			t.Error("an instance does not run")
+		}
+		first.remove(uid)
+		second.remove(had)
 	})
 }

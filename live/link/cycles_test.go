@@ -23,9 +23,10 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/link"
+	"github.com/egress-proxies/egress-proxies-operator/test/leak"
 )
 
-func TestCycles(t *testing.T) {
+func TestDrillCycles(t *testing.T) {
 	h := up(t)
 	const cycles, workers = 1000, 5 // sshd takes 10 at once that have not logged in
 	t.Run(fmt.Sprintf("M6: %d links whose daemon goes right after the open: none is wedged", cycles), func(t *testing.T) {
@@ -52,8 +53,7 @@ func TestCycles(t *testing.T) {
 			return errors.As(err, &dead)
 		}
 		dial() // what is made once is made
-		settled(t)
-		goroutines, descriptors := runtime.NumGoroutine(), openFiles(t)
+		goroutines, descriptors := leak.Goroutines(t), leak.OpenFiles(t)
 		var wedged atomic.Int64
 		var wg sync.WaitGroup
 		for range workers {
@@ -68,7 +68,7 @@ func TestCycles(t *testing.T) {
 		wg.Wait()
 		var g, d int
 		eventually(t, "what the links had is given back", func() bool {
-			g, d = runtime.NumGoroutine()-goroutines, openFiles(t)-descriptors
+			g, d = runtime.NumGoroutine()-goroutines, leak.OpenFiles(t)-descriptors
 			return g <= 2 && d <= 2
 		})
 		fmt.Printf("cycles: %d open-close, %d wedged, %d goroutines and %d descriptors above start\n", cycles, wedged.Load(), max(0, g), max(0, d))
@@ -173,27 +173,6 @@ func untilOpened(to io.Writer, from io.Reader) {
 			return
 		}
 	}
-}
-
-func openFiles(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
-}
-
-// settled waits until what ends by itself has ended.
-func settled(t *testing.T) {
-	t.Helper()
-	last, since := runtime.NumGoroutine(), time.Now()
-	eventually(t, "the goroutines settle", func() bool {
-		if now := runtime.NumGoroutine(); now != last {
-			last, since = now, time.Now()
-		}
-		return time.Since(since) > 500*time.Millisecond
-	})
 }
 
 func eventually(t *testing.T, what string, is func() bool) {

@@ -29,7 +29,7 @@ const (
 // hostReasons are the reasons that the schema takes.
 var hostReasons = []string{
 	provider.HostReady, provider.HostUnknown, provider.HostUnreachable, provider.HostTimeout, provider.HostUnauthorized, provider.HostIncapable,
-	provider.HostDegraded,
+	provider.HostDegraded, provider.HostDuplicate,
 }
 
 // statusOf is the status of an entry's ProviderHealth by what its provider last saw. What is in old and did not change in a way that a person would

@@ -110,6 +110,17 @@ func TestLastChangeIsThatOfTheReason(t *testing.T) {
 	}
 }
 
+func TestReasonsOfHostsAreShown(t *testing.T) {
+	for _, reason := range []string{
+		provider.HostReady, provider.HostUnknown, provider.HostUnreachable, provider.HostTimeout, provider.HostUnauthorized, provider.HostIncapable,
+		provider.HostDegraded, provider.HostDuplicate,
+	} {
+		if got := statusOf("kvm2", v1alpha1.ProviderHealthStatus{}, []provider.HostState{down("a", reason)}, nil, start).Hosts[0]; got.Reason != reason || got.Message != "no route" {
+			t.Errorf("%s is shown as %+v", reason, got)
+		}
+	}
+}
+
 // A host says what it likes; it is shown, and harms nobody.
 func TestWhatHostsSayIsBounded(t *testing.T) {
 	evil := strings.Repeat("ä\n\x1b[31m\xff", 5000)

@@ -92,7 +92,15 @@ type world struct {
 	file      *config.File
 	scheme    *runtime.Scheme
 	api       *kubeapi.API
-	stop      func()
+	// providers by entry; the scripted one in all of them unless a test has its own.
+	providers map[string]provider.Provider
+	// prober in place of real probes, where it is not nil.
+	prober  Prober
+	workers int
+	now     func() time.Time
+	// patience of the test's waits.
+	patience time.Duration
+	stop     func()
 }
 
 func testFile(reflector string, namespace string) *config.File {
@@ -120,14 +128,18 @@ func testScheme(t testing.TB) *runtime.Scheme {
 	return scheme
 }
 
-// newWorld starts an operator.
-func newWorld(t *testing.T) *world {
+// newWorld starts an operator, as change has it.
+func newWorld(t *testing.T, change ...func(*world)) *world {
 	t.Helper()
 	t.Parallel()
 	api := kubeapi.Shared(t)
-	w := &world{t: t, api: api, namespace: api.Namespace(t), provider: newScripted(t, "h1", "h2"), scheme: testScheme(t)}
+	w := &world{t: t, api: api, namespace: api.Namespace(t), provider: newScripted(t, "h1", "h2"), scheme: testScheme(t), workers: 4, now: time.Now, patience: eventually}
 	w.guest = &testGuest{by: w.provider}
 	w.file = testFile(probetest.NewReflector(t).URL, w.namespace)
+	w.providers = map[string]provider.Provider{"home": w.provider, "private": w.provider, "undefaulted": w.provider}
+	for _, c := range change {
+		c(w)
+	}
 	var err error
 	if w.client, err = client.New(api.Config, client.Options{Scheme: w.scheme}); err != nil {
 		t.Fatal(err)
@@ -153,16 +165,18 @@ func (w *world) start() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	set := Set{File: w.file, Providers: map[string]provider.Provider{"home": w.provider, "private": w.provider, "undefaulted": w.provider}}
+	set := Set{File: w.file, Providers: w.providers}
 	r := &Reconciler{
-		Client: mortal{mgr.GetClient(), w.provider.death}, Live: mortalReader{mgr.GetAPIReader(), w.provider.death}, Identity: identity, Guest: w.guest, Events: mgr.GetEventRecorder("test"), Now: time.Now,
+		Client: mortal{mgr.GetClient(), w.provider.death}, Live: mortalReader{mgr.GetAPIReader(), w.provider.death}, Identity: identity, Guest: w.guest, Events: mgr.GetEventRecorder("test"), Now: w.now,
 		Pace:    Pace{Reconcile: 10 * time.Second, Slow: time.Second, Retry: 50 * time.Millisecond, RetryMax: 200 * time.Millisecond},
 		Current: func() Set { return set },
 	}
 	scheduler := probe.NewScheduler(new(probe.Prober).Probe, 8, func(uid string) { r.Wake("", uid) })
-	r.Probes = scheduler
+	if r.Probes = w.prober; r.Probes == nil {
+		r.Probes = scheduler
+	}
 	watch := func(ctx context.Context) error {
-		return w.provider.Watch(ctx, func(uid string) { r.Wake("home", uid) })
+		return w.providers["home"].(provider.Watcher).Watch(ctx, func(uid string) { r.Wake("home", uid) })
 	}
 	for _, part := range []manager.RunnableFunc{scheduler.Start, watch} {
 		if err := mgr.Add(part); err != nil {
@@ -170,7 +184,7 @@ func (w *world) start() {
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	if err := r.SetupWithManager(ctx, mgr, 4); err != nil {
+	if err := r.SetupWithManager(ctx, mgr, w.workers); err != nil {
 		w.t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -231,7 +245,7 @@ func (w *world) update(p *v1alpha1.Proxy, change func(*v1alpha1.Proxy)) {
 // wait polls until the Proxy is as wanted, and returns it.
 func (w *world) wait(p *v1alpha1.Proxy, what string, is func(*v1alpha1.Proxy) bool) *v1alpha1.Proxy {
 	w.t.Helper()
-	deadline := time.Now().Add(eventually)
+	deadline := time.Now().Add(w.patience)
 	var now v1alpha1.Proxy
 	for time.Now().Before(deadline) {
 		now = v1alpha1.Proxy{}
@@ -266,7 +280,7 @@ func (w *world) holds(p *v1alpha1.Proxy, what string, is func(*v1alpha1.Proxy) b
 // poll until something is so.
 func (w *world) poll(what string, is func() bool) {
 	w.t.Helper()
-	deadline := time.Now().Add(eventually)
+	deadline := time.Now().Add(w.patience)
 	for !is() {
 		if time.Now().After(deadline) {
 			w.t.Fatalf("never: %s", what)
@@ -278,7 +292,7 @@ func (w *world) poll(what string, is func() bool) {
 // waitGone polls until there is no such Proxy.
 func (w *world) waitGone(p *v1alpha1.Proxy) {
 	w.t.Helper()
-	deadline := time.Now().Add(eventually)
+	deadline := time.Now().Add(w.patience)
 	var now v1alpha1.Proxy
 	for time.Now().Before(deadline) {
 		now = v1alpha1.Proxy{}

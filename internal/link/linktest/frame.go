@@ -17,6 +17,7 @@ const (
 	Reply   = 1
 	Message = 2
 	Stream  = 3
+	Hole    = 6 // in a stream
 
 	OK       = 0
 	Error    = 1
@@ -67,6 +68,19 @@ func ReadFrame(r io.Reader) (Frame, error) {
 	f := Frame{u(1), u(2), u(3), u(4), u(5), u(6), make([]byte, u(0)-headerLen)}
 	_, err := io.ReadFull(r, f.Payload)
 	return f, err
+}
+
+// HoleLength is what a frame of type Hole says, in bytes.
+func (f Frame) HoleLength() (uint64, error) {
+	if len(f.Payload) != 8+4 || binary.BigEndian.Uint32(f.Payload[8:]) != 0 {
+		return 0, fmt.Errorf("a hole of %x", f.Payload)
+	}
+	return binary.BigEndian.Uint64(f.Payload), nil
+}
+
+// SparseUpload says whether the call f, of StorageVolUpload, announces holes.
+func (f Frame) SparseUpload() bool {
+	return len(f.Payload) > 4 && binary.BigEndian.Uint32(f.Payload[len(f.Payload)-4:]) == 1
 }
 
 // Answer is a reply to the call f.

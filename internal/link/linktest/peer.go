@@ -17,7 +17,7 @@ type Peer struct {
 	// OnCall takes a call that it wants to answer itself, or not at all; it returns
 	// false for the answer that a daemon would give.
 	OnCall func(c *PeerConn, call Frame) bool
-	// OnStream takes stream packets.
+	// OnStream takes stream packets, and the holes between them.
 	OnStream func(c *PeerConn, packet Frame)
 
 	// Silent makes the peer read on and say nothing more, not even to a ping.
@@ -79,7 +79,7 @@ func (p *Peer) handle(c *PeerConn, f Frame) {
 		c.Send(f)
 	case f.Program == Keepalive:
 		p.Pongs.Add(1)
-	case f.Type == Stream:
+	case f.Type == Stream, f.Type == Hole:
 		if p.OnStream != nil {
 			p.OnStream(c, f)
 		}

@@ -218,7 +218,7 @@ func Ed25519Key(t testing.TB) (ssh.Signer, []byte) {
 	return signer(t, key)
 }
 
-// RSAKey makes a key of 2048 bits.
+// RSAKey makes a key of 2048 bits, which signs with SHA-2 only, as an sshd's does.
 func RSAKey(t testing.TB) ssh.Signer {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -226,7 +226,11 @@ func RSAKey(t testing.TB) ssh.Signer {
 		t.Fatal(err)
 	}
 	s, _ := signer(t, key)
-	return s
+	sha2, err := ssh.NewSignerWithAlgorithms(s.(ssh.AlgorithmSigner), []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sha2
 }
 
 func signer(t testing.TB, key any) (ssh.Signer, []byte) {

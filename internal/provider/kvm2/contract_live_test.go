@@ -14,6 +14,7 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt/libvirttest"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/providertest"
+	"github.com/egress-proxies/egress-proxies-operator/live/lab"
 	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
 )
 
@@ -27,16 +28,9 @@ func liveEntry(t *testing.T) config.Entry {
 	t.Helper()
 	host := kvmhost.Up(t, contractHost)
 	_, _, empty := kvmhost.Images(t)
-	reserve := int64(0)
-	return config.Entry{
-		Name: "kvm2-contract", Type: config.TypeKVM2, AllowEmulation: true, DefaultImage: "empty",
-		Hosts: []config.Host{{
-			Name: "host", Address: host.SSHAddress, User: host.User, Socket: host.Socket, Pool: host.PoolName, Network: host.Network,
-		}},
-		Credentials:   config.SSHCredentials{PrivateKeyFile: host.KeyFile, KnownHostsFile: host.KnownHostsFile},
-		Images:        map[string]config.Image{"empty": {URL: "file://" + empty, Arch: config.ArchX8664}},
-		MaxImageBytes: 1 << 30, PoolReserveGiB: &reserve,
-	}
+	entry := lab.EntryOf(host, "kvm2-contract", "empty", config.Image{URL: "file://" + empty})
+	entry.MaxImageBytes = 1 << 30
+	return entry
 }
 
 // The same suites pass over the libvirt in memory: see package libvirttest.

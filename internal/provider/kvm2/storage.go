@@ -124,10 +124,17 @@ func (b *backend) CreateVolume(ctx context.Context, xml string) error {
 	return err
 }
 
+// sparseUploads is the first version of libvirt that takes holes.
+const sparseUploads = 3_004_000
+
 // Upload writes to a volume over a link of its own, or over this very one where it is dedicated already.
 func (b *backend) Upload(ctx context.Context, name string, r io.Reader, length int64) error {
 	if length < 1 {
 		return fmt.Errorf("volume %s: an upload of %d bytes", name, length)
+	}
+	known, err := b.known(ctx)
+	if err != nil {
+		return err
 	}
 	own, dedicated := b.linker.(single)
 	if !dedicated {
@@ -138,7 +145,7 @@ func (b *backend) Upload(ctx context.Context, name string, r io.Reader, length i
 		own = single{b.linker, l}
 		defer own.Close()
 	}
-	return translate(own.link.Upload(ctx, b.volume(name), r, uint64(length)))
+	return translate(own.link.Upload(ctx, b.volume(name), r, uint64(length), known.version >= sparseUploads))
 }
 
 // DeleteVolume removes a volume.

@@ -36,7 +36,8 @@ type Backend interface {
 	Volume(ctx context.Context, name string) (VolumeInfo, error)
 	// CreateVolume makes a volume; atomic: CodeVolumeExists when there is one of that name.
 	CreateVolume(ctx context.Context, xml string) error
-	// Upload writes length bytes, at least 1, to the start of a volume; the file grows where it is shorter. An upload that fails or
+	// Upload writes length bytes, at least 1, to the start of a volume; the file grows where it is shorter. Long runs of zeros become holes of the
+	// file, but never its end, and what it held behind them is gone: it is for volumes that were just made. An upload that fails or
 	// stalls harms no other call on this Backend. The error of r, where r failed, is in the chain of Upload's.
 	Upload(ctx context.Context, name string, r io.Reader, length int64) error
 	// DeleteVolume removes a volume.
@@ -88,7 +89,7 @@ type Backend interface {
 type HostInfo struct {
 	// Hostname of the machine, as it calls itself: not trusted, bounded in length.
 	Hostname string
-	// UUID of the machine, as the daemon knows it: two entries with one UUID are one host.
+	// UUID of the machine, as the daemon knows it: with that of a pool it tells whether two hosts of the providers file are one.
 	UUID string
 	// LibvirtVersion is major*1,000,000 + minor*1,000 + release.
 	LibvirtVersion uint64

@@ -69,7 +69,7 @@ func hostReason(err error) string {
 	if errors.As(err, &e) {
 		switch e.Reason {
 		case provider.HostUnreachable, provider.HostTimeout, provider.HostUnauthorized, provider.HostIncapable,
-			provider.HostDegraded:
+			provider.HostDegraded, provider.HostDuplicate:
 			return e.Reason
 		}
 	}
@@ -107,8 +107,12 @@ func (p *Provider) inspect(ctx context.Context, h *host) (provider.HostState, er
 	if err != nil {
 		return s, translate(h.name, "pool "+h.cfg.Pool, "looking at the pool", err)
 	}
+	p.places.found(hostID{p.entry.Name, h.name}, place{info.UUID, pool.UUID})
 	s.FreeMemoryMiB, s.RoomKnown = info.FreeMemoryMiB, true
 	s.PoolAvailableGiB, s.PoolSeen = max(pool.Available-p.reserveBytes(), 0)/gib, time.Now()
+	if err := p.duplicate(h); err != nil {
+		return s, err
+	}
 	if lacking := roomFor(firstBoot, pool.Available, p.reserveBytes(), 0); lacking != nil {
 		return s, &provider.Error{
 			Kind: provider.Capacity, Reason: provider.HostDegraded, Host: h.name, Object: "pool " + h.cfg.Pool, Message: lacking.message(h.cfg.Pool),

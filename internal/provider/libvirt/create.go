@@ -60,6 +60,7 @@ func (c *creation) run(ctx context.Context) (provider.Instance, error) {
 		return i, err
 	}
 	for _, step := range []func(context.Context) error{
+		c.checkPlace,
 		c.chooseImage,
 		c.checkCapable,
 		c.checkAddresses,

@@ -33,6 +33,8 @@ type Options struct {
 	Images image.Opener
 	// Depot is what all entries' fetches share; nil for one of this Provider's own, without a spool. It outlives the Provider.
 	Depot *image.Depot
+	// Places is what all entries of the providers file share; nil where this entry is the only one.
+	Places *Places
 	// Agent gives the agent for an architecture.
 	Agent AgentSource
 	// CheckInterval is how often each host is looked at for Hosts.
@@ -61,6 +63,7 @@ type Provider struct {
 	reflectors []string
 	images     image.Opener
 	depot      *image.Depot
+	places     *Places
 	fetches    *fetches
 	agent      AgentSource
 	log        *slog.Logger
@@ -113,6 +116,9 @@ func New(o Options) (*Provider, error) {
 		if p.depot, err = image.NewDepot(image.DepotOptions{}); err != nil {
 			return nil, err
 		}
+	}
+	if p.places = o.Places; p.places == nil {
+		p.places = NewPlaces([]config.Entry{o.Entry})
 	}
 	p.fetches = newFetches(p.depot, p.watch.Tell)
 	for _, cfg := range o.Entry.Hosts {

@@ -157,7 +157,8 @@ func (b *publication) finishOver(ctx context.Context, conn Backend, marker strin
 	return err
 }
 
-// hollow says how a volume differs from what its marker says; empty where it does not.
+// hollow says how a volume differs from what its marker says; empty where it does not. An image may be holes for the most part, but its end is always
+// written: something of it is on the disk, whatever it holds.
 func hollow(v VolumeInfo, c Content) string {
 	switch {
 	case v.Physical > 0 && v.Physical != c.Size:

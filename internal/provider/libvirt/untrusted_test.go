@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -19,6 +21,7 @@ import (
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/image"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
 // standIn is the one address of this machine that counts as a public one here.
@@ -76,6 +79,10 @@ func TestImagesThatAProxyBrings(t *testing.T) {
 		if len(untrustedOpener().Mirrors) != 0 {
 			t.Error("the credentials of the entry's mirrors are lent to a Proxy's own image")
 		}
+		brought := provider.Image{URL: "https://images.example.org/x", SHA256: strings.Repeat("0", 64)}
+		if _, err := resolveImage(config.Entry{Name: "home"}, brought); err == nil || err.Kind != provider.Permanent || !strings.Contains(err.Error(), "takes no images by URL") {
+			t.Errorf("got %v", err)
+		}
 		refused(t, open(t, untrustedOpener(), "http://"+standIn+":1/x"), "not one of allowURLImages")
 	})
 	t.Run("M12: a redirect to 169.254.169.254 is refused, by name and by address", func(t *testing.T) {
@@ -99,11 +106,19 @@ func TestImagesThatAProxyBrings(t *testing.T) {
 		}
 	})
 	t.Run("M12: no proxy of the environment", func(t *testing.T) {
+		const child = "EGRESS_TEST_CHILD" // a process reads its environment's proxy once
+		if os.Getenv(child) != "" {
+			refused(t, open(t, untrustedOpener("10.0.0.1"), "http://10.0.0.1/x"), "at 10.0.0.1:80")
+			return
+		}
 		var asked atomic.Bool
-		proxy := serveAt(t, standIn+":0", func(http.ResponseWriter, *http.Request) { asked.Store(true) })
-		t.Setenv("http_proxy", "http://"+standIn+":"+proxy)
-		t.Setenv("HTTP_PROXY", "http://"+standIn+":"+proxy)
-		refused(t, open(t, untrustedOpener("10.0.0.1"), "http://10.0.0.1/x"), "at 10.0.0.1:80")
+		proxy := "http://" + standIn + ":" + serveAt(t, standIn+":0", func(http.ResponseWriter, *http.Request) { asked.Store(true) })
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.v", "-test.run=^TestImagesThatAProxyBrings$/^M12:_no_proxy")
+		cmd.Env = append(os.Environ(), child+"=1", "http_proxy="+proxy, "HTTP_PROXY="+proxy, "no_proxy=", "NO_PROXY=")
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "--- PASS: TestImagesThatAProxyBrings/M12") {
+			t.Errorf("%v\n%s", err, out)
+		}
 		if asked.Load() {
 			t.Error("the proxy was asked")
 		}

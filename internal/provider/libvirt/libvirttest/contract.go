@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
@@ -33,9 +34,11 @@ func Contract(t *testing.T, newBackend func(*testing.T) libvirt.Backend) {
 		run  func(*contract, *testing.T)
 	}{
 		{"host and capabilities", (*contract).host},
+		{"machine and pool by their UUIDs", (*contract).place},
 		{"what is not there", (*contract).absent},
 		{"volumes", (*contract).volumes},
 		{"uploads", (*contract).uploads},
+		{"uploads of zeros", (*contract).sparseUploads},
 		{"an upload whose reader fails harms no other call", (*contract).brokenUpload},
 		{"overlays", (*contract).overlays},
 		{"M18: the pool's figures, refreshed", (*contract).pool},
@@ -134,6 +137,29 @@ func (c *contract) host(t *testing.T) {
 	wantCode(t, "capabilities of a type that is not there", err, libvirt.CodeInvalidArg, libvirt.CodeConfigUnsupported, libvirt.CodeNoSupport)
 	_, err = c.DomainCapabilities(t.Context(), c.virt, c.arch, "no-such-machine")
 	wantCode(t, "capabilities of a machine that is not there", err, libvirt.CodeInvalidArg)
+}
+
+// place is by what two hosts of a providers file are seen to be one.
+func (c *contract) place(t *testing.T) {
+	other, err := c.Dedicated(t.Context())
+	ok(t, "open", err)
+	defer other.Close()
+	look := func(b libvirt.Backend) [2]string {
+		host, err := b.Host(t.Context())
+		ok(t, "host", err)
+		pool, err := b.Pool(t.Context(), false)
+		ok(t, "pool", err)
+		return [2]string{host.UUID, pool.UUID}
+	}
+	here := look(c)
+	for _, text := range here {
+		if id, err := uuid.Parse(text); err != nil || id == uuid.Nil {
+			t.Errorf("%q is no UUID", text)
+		}
+	}
+	if there := look(other); there != here {
+		t.Errorf("over another connection it is %q, and not %q", there, here)
+	}
 }
 
 func (c *contract) absent(t *testing.T) {

@@ -78,6 +78,30 @@ func (c *contract) uploads(t *testing.T) {
 	}
 }
 
+func (c *contract) sparseUploads(t *testing.T) {
+	const mib = 1 << 20
+	data := bytes.Repeat([]byte("0123456789abcdef"), mib/16)
+	for name, test := range map[string]struct {
+		content     []byte
+		least, most int64 // of it on the disk
+	}{
+		"a hole in the middle": {slices.Concat(data, make([]byte, 6*mib), data), 2 * mib, 3 * mib},
+		"a hole at the start":  {slices.Concat(make([]byte, 3*mib), data), mib, 2 * mib},
+		"a hole at the end":    {slices.Concat(data, make([]byte, 3*mib)), mib, 2 * mib},
+		"nothing but zeros":    {make([]byte, 4*mib), 1, mib},
+	} {
+		volume := c.prefix + "sparse.img"
+		length := int64(len(test.content))
+		c.makeVolume(t, volume, "raw", uint64(length), "")
+		ok(t, "upload of "+name, c.Upload(t.Context(), volume, bytes.NewReader(test.content), length))
+		info := c.info(t, volume)
+		if info.Capacity != length || info.Allocation < test.least || info.Allocation > test.most || (info.Physical != 0 && info.Physical != length) {
+			t.Errorf("%s: after the upload %+v", name, info)
+		}
+		ok(t, "delete", c.DeleteVolume(t.Context(), volume))
+	}
+}
+
 var errReader = errors.New("the reader broke")
 
 type brokenReader struct{ left int }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/google/uuid"
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
@@ -26,7 +27,9 @@ var ErrClosed = errors.New("the connection to libvirt is closed")
 // "br0" and a pool of 100 GiB.
 type Config struct {
 	Hostname string
-	Arch     string
+	// UUID of the machine and of its pool; new ones when empty.
+	UUID, PoolUUID string
+	Arch           string
 	// NoKVM and NoEFI take away what hosts usually have.
 	NoKVM, NoEFI bool
 	// PoolType is dir when empty.
@@ -60,6 +63,7 @@ type Daemon struct {
 // New starts a daemon.
 func New(cfg Config) *Daemon {
 	cfg.Hostname = cmp.Or(cfg.Hostname, "fake")
+	cfg.UUID, cfg.PoolUUID = cmp.Or(cfg.UUID, uuid.NewString()), cmp.Or(cfg.PoolUUID, uuid.NewString())
 	cfg.Arch = cmp.Or(cfg.Arch, "x86_64")
 	cfg.PoolType = cmp.Or(cfg.PoolType, "dir")
 	cfg.PoolCapacity = cmp.Or(cfg.PoolCapacity, 100<<30)
@@ -176,7 +180,7 @@ func (b *Backend) Host(ctx context.Context) (info libvirt.HostInfo, err error) {
 	d := b.daemon
 	err = b.call(ctx, "Host", "", func() error {
 		info = libvirt.HostInfo{
-			Hostname: d.cfg.Hostname, UUID: "00000000-0000-4000-8000-000000000001", LibvirtVersion: 9_000_000, Arch: d.cfg.Arch,
+			Hostname: d.cfg.Hostname, UUID: d.cfg.UUID, LibvirtVersion: 9_000_000, Arch: d.cfg.Arch,
 			FreeMemoryMiB: d.cfg.FreeMemoryMiB, CPUs: 4,
 		}
 		return nil

@@ -194,7 +194,7 @@ func (b *Backend) Pool(ctx context.Context, refresh bool) (info libvirt.PoolInfo
 			d.rescan()
 		}
 		info = libvirt.PoolInfo{
-			UUID: "00000000-0000-4000-8000-000000000002", Type: d.cfg.PoolType, Path: poolPath, Active: d.pool.active,
+			UUID: d.cfg.PoolUUID, Type: d.cfg.PoolType, Path: poolPath, Active: d.pool.active,
 			Capacity: d.pool.capacity, Available: d.pool.available,
 		}
 		return nil
@@ -320,7 +320,7 @@ func (b *Backend) Upload(ctx context.Context, name string, r io.Reader, length i
 	}); err != nil {
 		return err
 	}
-	chunk := make([]byte, 256<<10)
+	chunk, holes := make([]byte, 256<<10), int64(0)
 	for written := int64(0); written < length; {
 		n, err := io.ReadFull(r, chunk[:min(int64(len(chunk)), length-written)])
 		if err != nil {
@@ -329,7 +329,10 @@ func (b *Backend) Upload(ctx context.Context, name string, r io.Reader, length i
 		if err := b.usable(ctx); err != nil {
 			return err
 		}
-		if err := b.write(name, chunk[:n], written); err != nil {
+		if written+int64(n) < length && len(bytes.TrimLeft(chunk[:n], "\x00")) == 0 {
+			holes += int64(n)
+		}
+		if err := b.write(name, chunk[:n], written, holes); err != nil {
 			return err
 		}
 		written += int64(n)
@@ -337,7 +340,8 @@ func (b *Backend) Upload(ctx context.Context, name string, r io.Reader, length i
 	return b.call(ctx, "UploadDone", name, func() error { return nil })
 }
 
-func (b *Backend) write(name string, data []byte, at int64) error {
+// write puts data at an offset, of which so many bytes are in holes.
+func (b *Backend) write(name string, data []byte, at, holes int64) error {
 	d := b.daemon
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -346,7 +350,7 @@ func (b *Backend) write(name string, data []byte, at int64) error {
 		return nil // deleted meanwhile: the daemon writes on into a file without a name
 	}
 	end := at + int64(len(data))
-	grown := max(end-v.allocation, 0)
+	grown := max(end-holes-v.allocation, 0)
 	if grown > d.free() {
 		return fail(libvirt.CodeSystemError, "cannot write to stream: No space left on device")
 	}
