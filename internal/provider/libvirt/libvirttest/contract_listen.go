@@ -116,6 +116,7 @@ func (c *contract) talking(t *testing.T, suffix string) string {
 	name, port := c.prefix+suffix, uint(0)
 	var d libvirtxml.Domain
 	ok(t, "describe", d.Unmarshal(c.domain(name, uuid.NewString(), "", "")))
+	d.OS.BIOS = &libvirtxml.DomainBIOS{UseSerial: "yes"} // so that a guest without a disk has something to say
 	d.Devices.Serials = []libvirtxml.DomainSerial{{
 		Source: &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}}, Target: &libvirtxml.DomainSerialTarget{Port: &port},
 	}}
@@ -136,36 +137,41 @@ func (c *contract) consoles(t *testing.T) {
 	defer own.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	read := func(ctx context.Context) chan error {
-		ended := make(chan error, 1)
-		go func() {
-			err := own.Console(ctx, name, quiet)
-			for libvirt.IsCode(err, libvirt.CodeOperationFailed) { // the look whether somebody reads was faster
-				err = own.Console(ctx, name, quiet)
-			}
-			ended <- err
-		}()
-		return ended
-	}
-	first := read(ctx)
-	// Whether the first has begun to read shows by the refusal of a second, which ends at once where it was not refused.
-	refused := func() bool {
-		probe, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		defer cancel()
-		return libvirt.IsCode(c.Console(probe, name, quiet), libvirt.CodeOperationFailed)
-	}
-	until(t, "a second reader is refused", refused)
+	first := c.reads(ctx, own, name, quiet)
+	until(t, "a second reader is refused", c.isRead(t, name))
 	_, err = own.Domains(t.Context())
 	ok(t, "a call beside it", err)
 	cancel()
 	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's own error", err)
 	}
-	last := read(t.Context())
-	until(t, "it is read again", refused)
+	last := c.reads(t.Context(), own, name, quiet)
+	until(t, "it is read again", c.isRead(t, name))
 	ok(t, "destroy", c.Destroy(t.Context(), name))
 	if err := <-last; err != nil {
 		t.Errorf("the guest went off, and the console ended with %v", err)
+	}
+}
+
+// reads reads a console as soon as nobody else does.
+func (c *contract) reads(ctx context.Context, b libvirt.Backend, name string, sink func([]byte)) (ended chan error) {
+	ended = make(chan error, 1)
+	go func() {
+		err := b.Console(ctx, name, sink)
+		for libvirt.IsCode(err, libvirt.CodeOperationFailed) { // the look whether somebody reads was faster
+			err = b.Console(ctx, name, sink)
+		}
+		ended <- err
+	}()
+	return ended
+}
+
+// isRead says whether somebody has begun to read a console: that shows by the refusal of another, which ends soon where it was not refused.
+func (c *contract) isRead(t *testing.T, name string) func() bool {
+	return func() bool {
+		probe, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		return libvirt.IsCode(c.Console(probe, name, func([]byte) {}), libvirt.CodeOperationFailed)
 	}
 }
 
@@ -176,5 +182,34 @@ func until(t *testing.T, what string, holds func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within %v: %s", heardWithin, what)
 		}
+	}
+}
+
+// talk reads what a guest says, and ends with the connection.
+func (c *contract) talk(t *testing.T) {
+	name := c.talking(t, "talk")
+	ok(t, "start", c.Start(t.Context(), name))
+	own, err := c.Dedicated(t.Context())
+	ok(t, "open", err)
+	heard := make(chan struct{}, 1)
+	ended := c.reads(t.Context(), own, name, func([]byte) {
+		select {
+		case heard <- struct{}{}:
+		default: // once is enough
+		}
+	})
+	until(t, "the console is read", c.isRead(t, name))
+	c.world.Talk(t, name)
+	select {
+	case <-heard:
+	case err := <-ended:
+		t.Fatalf("the console ended: %v", err)
+	case <-time.After(heardWithin):
+		t.Errorf("nothing was heard within %v", heardWithin)
+	}
+	own.Close()
+	var answer *libvirt.DaemonError
+	if err := <-ended; err == nil || errors.As(err, &answer) {
+		t.Errorf("its connection was closed: got %v, want an error that says nothing of the host", err)
 	}
 }

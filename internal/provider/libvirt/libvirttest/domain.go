@@ -24,8 +24,8 @@ const (
 )
 
 type domain struct {
-	def           libvirtxml.Domain
-	metadata      map[string]string // element without its namespace, by namespace
+	definition
+	was           *definition // how it runs, where it was defined anew since it started
 	state, reason int
 	persistent    bool
 	run           int
@@ -35,19 +35,32 @@ type domain struct {
 	addresses     map[libvirt.AddressSource]answer
 }
 
+type definition struct {
+	def      libvirtxml.Domain
+	metadata map[string]string // element without its namespace, by namespace
+}
+
 type answer struct {
 	interfaces []libvirt.Interface
 	err        error
 }
 
-// xml is the domain's definition with its metadata.
-func (dom *domain) xml() string {
-	def := dom.def
+// current is how a domain runs, or its definition where it is off.
+func (dom *domain) current() *definition {
+	if dom.was != nil {
+		return dom.was
+	}
+	return &dom.definition
+}
+
+// xml is the definition with its metadata.
+func (d *definition) xml() string {
+	def := d.def
 	def.Metadata = nil
-	if len(dom.metadata) > 0 {
+	if len(d.metadata) > 0 {
 		var all strings.Builder
-		for _, ns := range slices.Sorted(maps.Keys(dom.metadata)) {
-			all.WriteString(withNamespace(dom.metadata[ns], ns))
+		for _, ns := range slices.Sorted(maps.Keys(d.metadata)) {
+			all.WriteString(withNamespace(d.metadata[ns], ns))
 		}
 		def.Metadata = &libvirtxml.DomainMetadata{XML: all.String()}
 	}
@@ -63,8 +76,8 @@ func (d *Daemon) AddDomain(name, id string, running bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	dom := &domain{
-		def:      libvirtxml.Domain{Type: "kvm", Name: name, UUID: cmp.Or(id, uuid.NewString())},
-		metadata: map[string]string{}, state: stateShutoff, persistent: true,
+		definition: definition{libvirtxml.Domain{Type: "kvm", Name: name, UUID: cmp.Or(id, uuid.NewString())}, map[string]string{}},
+		state:      stateShutoff, persistent: true,
 	}
 	d.domains[name] = dom
 	if running {
@@ -88,7 +101,7 @@ func (d *Daemon) RemoveDomain(name string) {
 	defer d.ears.tell(name)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.domains[name].hangUp()
+	d.domains[name].goOff()
 	delete(d.domains, name)
 }
 
@@ -102,7 +115,7 @@ func (d *Daemon) SetState(name string, state, reason int) {
 	switch {
 	case state == stateShutoff:
 		dom.run = 0
-		dom.hangUp()
+		dom.goOff()
 	case dom.run == 0:
 		d.runs++
 		dom.run = d.runs
@@ -197,7 +210,7 @@ func (b *Backend) DomainXML(ctx context.Context, name string) (text string, err 
 	return text, err
 }
 
-// LiveXML is its definition, with what ShowLive added.
+// LiveXML is how it runs, with what ShowLive added.
 func (b *Backend) LiveXML(ctx context.Context, name string) (text string, err error) {
 	err = b.onDomain(ctx, "LiveXML", name, func(_ *Daemon, dom *domain) error {
 		text = dom.liveXML()
@@ -206,9 +219,9 @@ func (b *Backend) LiveXML(ctx context.Context, name string) (text string, err er
 	return text, err
 }
 
-// liveXML is the definition with what is shown beyond it among the devices, or at the end where there are none.
+// liveXML is how it runs, with what is shown beyond it among the devices, or at the end where there are none.
 func (dom *domain) liveXML() string {
-	text := dom.xml()
+	text := dom.current().xml()
 	for _, end := range []string{"</devices>", "</domain>"} {
 		if before, after, ok := strings.Cut(text, end); ok {
 			return before + dom.live + end + after
@@ -221,7 +234,7 @@ func (dom *domain) liveXML() string {
 func (b *Backend) Metadata(ctx context.Context, name, namespaceURI string) (element string, err error) {
 	err = b.onDomain(ctx, "Metadata", name, func(_ *Daemon, dom *domain) error {
 		var ok bool
-		if element, ok = dom.metadata[namespaceURI]; !ok {
+		if element, ok = dom.current().metadata[namespaceURI]; !ok {
 			return fail(libvirt.CodeNoMetadata, "metadata not found: Requested metadata element is not present")
 		}
 		return nil
@@ -234,9 +247,9 @@ func (b *Backend) SetMetadata(ctx context.Context, name, namespaceURI, _, elemen
 	return b.changing(ctx, "SetMetadata", name, func(_ *Daemon, dom *domain) error {
 		elements, err := splitElements(element)
 		if err != nil || len(elements) != 1 {
-			return fail(libvirt.CodeXMLError, "XML error: (metadata_xml):1: %v", err)
+			return fail(libvirt.CodeXMLDetail, "(metadata_xml):1: %v", err)
 		}
-		dom.metadata[namespaceURI] = elements[0].bare
+		dom.metadata[namespaceURI], dom.current().metadata[namespaceURI] = elements[0].bare, elements[0].bare
 		return nil
 	})
 }
@@ -274,7 +287,11 @@ func (b *Backend) Define(ctx context.Context, text string) error {
 			dom = &domain{state: stateShutoff}
 			d.domains[def.Name] = dom
 		}
-		dom.def, dom.metadata, dom.persistent = def, metadata, true
+		if dom.state != stateShutoff && dom.was == nil {
+			before := dom.definition
+			dom.was = &before
+		}
+		dom.definition, dom.persistent = definition{def, metadata}, true
 		defined = true
 		return nil
 	})
@@ -340,7 +357,7 @@ func (b *Backend) Destroy(ctx context.Context, name string) error {
 			return fail(libvirt.CodeOperationInvalid, "Requested operation is not valid: domain is not running")
 		}
 		dom.state, dom.reason, dom.run, dom.addresses = stateShutoff, reasonDestroyed, 0, nil
-		dom.hangUp()
+		dom.goOff()
 		if !dom.persistent {
 			delete(d.domains, name)
 		}

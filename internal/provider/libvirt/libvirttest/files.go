@@ -35,12 +35,18 @@ func (d *Daemon) Clone() *Daemon {
 	}
 	for name, dom := range d.domains {
 		c.domains[name] = &domain{
-			def: dom.def, metadata: maps.Clone(dom.metadata), state: dom.state, reason: dom.reason, persistent: dom.persistent, run: dom.run, live: dom.live,
+			definition: dom.copy(), state: dom.state, reason: dom.reason, persistent: dom.persistent, run: dom.run, live: dom.live,
 			addresses: maps.Clone(dom.addresses),
+		}
+		if dom.was != nil {
+			was := dom.was.copy()
+			c.domains[name].was = &was
 		}
 	}
 	return c
 }
+
+func (d *definition) copy() definition { return definition{d.def, maps.Clone(d.metadata)} }
 
 // StartPool starts the pool where it was stopped.
 func (d *Daemon) StartPool() {

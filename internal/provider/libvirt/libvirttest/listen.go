@@ -104,9 +104,13 @@ func (d *Daemon) Say(name, text string) bool {
 	return true
 }
 
-// hangUp ends the reading of a domain's console; the domain may be nil.
-func (dom *domain) hangUp() {
-	if dom != nil && dom.console != nil {
+// goOff ends what only a running domain has; the domain may be nil.
+func (dom *domain) goOff() {
+	if dom == nil {
+		return
+	}
+	dom.was = nil
+	if dom.console != nil {
 		close(dom.off)
 		dom.console, dom.off = nil, nil
 	}
