@@ -57,7 +57,7 @@ func (l *Link) leaveUnopened(s *stream, place *slot) {
 	select {
 	case frame := <-s.answers:
 		if refusal(frame) == nil {
-			l.guard.endStream(s, statusError)
+			l.guard.endStream(s, procOpenConsole, statusError)
 		}
 	case <-l.guard.dead:
 	}
@@ -68,12 +68,12 @@ func (l *Link) follow(ctx context.Context, s *stream) error {
 	select {
 	case frame := <-s.answers:
 		if h := parseHeader(frame); h.status == statusContinue { // the end of the data: the guest is off
-			l.guard.endStream(s, statusOK)
+			l.guard.endStream(s, procOpenConsole, statusOK)
 			return nil
 		}
 		return refusal(frame)
 	case <-ctx.Done():
-		l.guard.endStream(s, statusError)
+		l.guard.endStream(s, procOpenConsole, statusError)
 		return l.ended(ctx)
 	case <-l.guard.dead:
 		return l.lastWord(s)
@@ -109,12 +109,12 @@ func (g *guard) routeData(h header) receiver {
 }
 
 // endStream says the last word from our side: statusOK agrees to an end, statusError breaks off. What the daemon says after it goes nowhere.
-func (g *guard) endStream(s *stream, status uint32) {
+func (g *guard) endStream(s *stream, procedure, status uint32) {
 	g.mu.Lock()
 	delete(g.streams, s.serial)
 	g.mu.Unlock()
 	g.send(outgoing{frame: header{
-		program: programRemote, version: protocolVersion, procedure: procOpenConsole, kind: typeStream, serial: s.serial, status: status,
+		program: programRemote, version: protocolVersion, procedure: procedure, kind: typeStream, serial: s.serial, status: status,
 	}.frame(nil)})
 }
 
