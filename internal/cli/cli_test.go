@@ -246,11 +246,3 @@ func TestAgents(t *testing.T) {
 		t.Error("an agent for an architecture that there is none for")
 	}
 }
-
-func TestReflectorTargets(t *testing.T) {
-	file := &config.File{Reflectors: []config.Reflector{{URL: "http://a.example/"}, {URL: "https://b.example"}, {URL: "http://[2001:db8::1]:8080/x"}}}
-	got, err := reflectorTargets(file)
-	if want := "a.example:80 b.example:443 [2001:db8::1]:8080"; err != nil || strings.Join(got, " ") != want {
-		t.Errorf("%v, %v", got, err)
-	}
-}

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -38,22 +36,14 @@ type constructor func(environment, config.Entry) (provider.Provider, error)
 // constructors by the type of entry: the one place where a provider is added.
 var constructors = map[string]constructor{
 	config.TypeKVM2: func(env environment, entry config.Entry) (provider.Provider, error) {
-		reflectors, err := reflectorTargets(env.file)
-		if err != nil {
-			return nil, err
-		}
 		return libvirt.New(libvirt.Options{
-			Cluster: env.cluster, Entry: entry, Reflectors: reflectors, Agent: env.agents, Depot: env.depot, Places: env.places, Log: env.log.With("entry", entry.Name),
+			Cluster: env.cluster, Entry: entry, Reflectors: env.file.ReflectorTargets(), Agent: env.agents, Depot: env.depot, Places: env.places, Log: env.log.With("entry", entry.Name),
 			Backend: env.decorated(kvm2.CountedBackends(entry.Credentials, observedCalls().count(entry.Name))),
 		})
 	},
 	config.TypeLocal: func(env environment, entry config.Entry) (provider.Provider, error) {
-		reflectors, err := reflectorTargets(env.file)
-		if err != nil {
-			return nil, err
-		}
 		return local.New(local.Options{
-			Cluster: env.cluster, Entry: entry, Reflectors: reflectors, Version: version(), Log: env.log.With("entry", entry.Name),
+			Cluster: env.cluster, Entry: entry, Reflectors: env.file.ReflectorTargets(), Version: version(), Log: env.log.With("entry", entry.Name),
 		})
 	},
 	config.TypeSimulated: func(env environment, entry config.Entry) (provider.Provider, error) {
@@ -99,22 +89,4 @@ func closeProviders(all map[string]provider.Provider) {
 			closer.Close()
 		}
 	}
-}
-
-// reflectorTargets are the reflectors as host:port.
-func reflectorTargets(file *config.File) ([]string, error) {
-	ports := map[string]string{"http": "80", "https": "443"}
-	var targets []string
-	for _, reflector := range file.Reflectors {
-		u, err := url.Parse(reflector.URL)
-		if err != nil {
-			return nil, fmt.Errorf("a reflector is not a URL: %w", err)
-		}
-		port := u.Port()
-		if port == "" {
-			port = ports[u.Scheme]
-		}
-		targets = append(targets, net.JoinHostPort(u.Hostname(), port))
-	}
-	return targets, nil
 }

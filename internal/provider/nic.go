@@ -11,7 +11,7 @@ type NIC struct {
 	MAC string
 	// Addresses with the length of their network's prefix, at most one of each family.
 	Addresses []netip.Prefix
-	// Gateways and Nameservers that go with them. An Instance has none: a mark does not keep them.
+	// Gateways and Nameservers that go with them; an Instance may have none, for marks did not keep them at first.
 	Gateways, Nameservers []netip.Addr
 }
 

@@ -175,6 +175,9 @@ type Shape struct {
 	UserDataSHA256 string
 	// EntryDataSHA256 of what the entry gives every guest, in hexadecimal; empty without.
 	EntryDataSHA256 string
+	// DestinationsSHA256 of what the agent may reach beyond the public Internet, in hexadecimal; empty without our agent, and where it is not
+	// known: marks had none at first.
+	DestinationsSHA256 string
 }
 
 // Software says what serves in the guest.

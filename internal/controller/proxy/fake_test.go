@@ -116,7 +116,7 @@ func (s *scripted) Create(_ context.Context, spec provider.InstanceSpec) (provid
 		m = &made{proxy: listening, spec: spec, Instance: provider.Instance{
 			InstanceRef: spec.InstanceRef, Namespace: spec.Namespace, Name: spec.Name, Shape: spec.Shape,
 			ProviderID: "hosts/" + spec.Host + "/domains/" + spec.UID, Addresses: []netip.Addr{netip.MustParseAddr(ip)}, Created: time.Now(),
-			NIC: provider.NIC{MAC: spec.NIC.MAC, Addresses: spec.NIC.Addresses},
+			NIC: spec.NIC,
 		}}
 		m.proxy.Break(s.broken)
 		s.instances[key(spec.InstanceRef)] = m

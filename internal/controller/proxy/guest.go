@@ -75,6 +75,7 @@ func (p *pass) inForce(changed bool, previous time.Duration) {
 		s.Credentials = &v1alpha1.CredentialsStatus{Since: &now}
 	}
 	s.CredentialsSecret, s.Credentials.SecretVersion = secretName(p.proxy), p.secretVersion
+	s.Credentials.PreviousUntil = nil
 	if previous > 0 {
 		until := metav1.NewTime(p.now.Add(previous).Truncate(time.Second))
 		s.Credentials.PreviousUntil = &until

@@ -104,7 +104,7 @@ func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
 			return false, nil
 		}
 		if p.instance.State != provider.StateCrashed {
-			spec.Shape = p.instance.Shape // what it was made with; how the spec differs is drift
+			spec.Shape = reseeded(p.instance.Shape, p.spec.Shape) // what it was made with; how the spec differs is drift
 		}
 		if p.instance.State != provider.StatePaused {
 			p.clearBoot()

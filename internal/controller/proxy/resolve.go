@@ -88,6 +88,9 @@ func resolve(proxy *v1alpha1.Proxy, file *config.File) (*config.Entry, provider.
 	if shape.Software != provider.SoftwareNone {
 		shape.EntryDataSHA256 = entry.GuestDataSHA256()
 	}
+	if shape.Software == provider.SoftwareAgent {
+		shape.DestinationsSHA256 = file.DestinationsSHA256(entry)
+	}
 	if wrong := machineless(entry, shape); wrong != nil {
 		return nil, provider.Shape{}, wrong
 	}

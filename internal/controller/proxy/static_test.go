@@ -129,16 +129,38 @@ func TestNICOfSlots(t *testing.T) {
 }
 
 func TestAddressDrift(t *testing.T) {
-	slots := slotsOf("198.51.100.7/24")
+	at, gateway, server := netip.MustParseAddr, netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("198.51.100.53")
+	slots := []config.Slot{{Address: netip.MustParsePrefix("198.51.100.7/24"), Gateway: gateway, Nameservers: []netip.Addr{server}, MAC: "52:54:00:00:00:07"}}
+	with := func(change func(*provider.NIC)) provider.NIC {
+		nic := nicOf(slots)
+		change(&nic)
+		return nic
+	}
 	for name, test := range map[string]struct {
 		slots []config.Slot
-		has   []netip.Addr
+		has   provider.NIC
 		want  []string
 	}{
-		"no pools, DHCP":      {nil, nil, nil},
-		"as the pool has it":  {slots, []netip.Addr{netip.MustParseAddr("198.51.100.7")}, nil},
-		"gone from the pools": {slots, []netip.Addr{netip.MustParseAddr("198.51.100.8")}, []string{"addressPools: no longer have 198.51.100.8"}},
-		"pools are new":       {slots, nil, []string{"addressPools: the guest asks by DHCP"}},
+		"no pools, DHCP":     {nil, provider.NIC{}, nil},
+		"as the pool has it": {slots, nicOf(slots), nil},
+		"gone from the pools": {
+			slots, with(func(n *provider.NIC) { n.Addresses[0] = netip.MustParsePrefix("198.51.100.8/24") }), []string{"addressPools: no longer have 198.51.100.8"},
+		},
+		"pools are gone": {nil, nicOf(slots), []string{"addressPools: no longer have 198.51.100.7"}},
+		"pools are new":  {slots, provider.NIC{}, []string{"addressPools: the guest asks by DHCP"}},
+		"another network": {
+			slots, with(func(n *provider.NIC) { n.Addresses[0] = netip.MustParsePrefix("198.51.100.7/25") }), []string{"addressPools: the network of 198.51.100.7 changed"},
+		},
+		"another gateway": {
+			slots, with(func(n *provider.NIC) { n.Gateways[0] = at("198.51.100.2") }), []string{"addressPools: the gateway of 198.51.100.7 changed"},
+		},
+		"a name server more": {
+			slots, with(func(n *provider.NIC) { n.Nameservers = nil }), []string{"addressPools: the nameservers of 198.51.100.7 changed"},
+		},
+		"another MAC": {slots, with(func(n *provider.NIC) { n.MAC = "" }), []string{"addressPools: the macs of 198.51.100.7 changed"}},
+		"a mark that does not have all of it": {
+			slots, provider.NIC{Addresses: []netip.Prefix{netip.MustParsePrefix("198.51.100.7/24")}}, nil,
+		},
 	} {
 		if diff := cmp.Diff(test.want, addressDrift(test.slots, test.has)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
