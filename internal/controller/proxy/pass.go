@@ -47,6 +47,8 @@ type pass struct {
 	slots map[string][]config.Slot
 	// exhausted: a host was passed over because its pools have no address left.
 	exhausted bool
+	// helpless: no host can run the instance until somebody changes it.
+	helpless bool
 	// ca verifies an external proxy's certificate: PEM.
 	ca string
 

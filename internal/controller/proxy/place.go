@@ -64,6 +64,7 @@ func (r *Reconciler) choose(ctx context.Context, p *pass) (host, why, over strin
 				d.avoid[name] = "answered lately that it has no room"
 			}
 		}
+		p.helpless = helpless(d, hosts)
 		p.slots = r.slots(p, hosts, d.avoid)
 		if host, why = choose(d, hosts, r.notes.loads(p.entry.Name, p.proxy.UID, seen)); host != "" {
 			n.host, n.addresses = host, addressesOf(p.slots[host])

@@ -96,6 +96,21 @@ func (r *refusals) String() string {
 	return strings.Join(all, "; ")
 }
 
+// helpless says that there are hosts where the instance may go, and that each lacks something that it needs: somebody has to change one of them.
+func helpless(d demand, hosts []provider.HostState) bool {
+	may := false
+	for _, h := range hosts {
+		if h.Unschedulable || d.pin != "" && h.Name != d.pin {
+			continue
+		}
+		if h.Ready || h.Reason != provider.HostIncapable {
+			return false
+		}
+		may = true
+	}
+	return may
+}
+
 // unfitness is why an instance cannot go to a host, or empty.
 func unfitness(d demand, h provider.HostState, l load) string {
 	freeMemory, freePool := h.FreeMemoryMiB-l.startingMemoryMiB, h.PoolAvailableGiB<<10-l.starting*firstBootMiB

@@ -117,6 +117,30 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+func TestHelpless(t *testing.T) {
+	incapable := provider.HostState{Name: "a", Reason: provider.HostIncapable}
+	down := provider.HostState{Name: "b", Reason: provider.HostUnreachable}
+	closed := provider.HostState{Name: "c", Ready: true, Reason: provider.HostReady, Unschedulable: true}
+	for name, c := range map[string]struct {
+		demand demand
+		hosts  []provider.HostState
+		want   bool
+	}{
+		"each lacks something":             {demand{}, []provider.HostState{incapable}, true},
+		"one may come back":                {demand{}, []provider.HostState{incapable, down}, false},
+		"the pinned one lacks something":   {demand{pin: "a"}, []provider.HostState{incapable, down}, true},
+		"an unschedulable one is no help":  {demand{}, []provider.HostState{incapable, closed}, true},
+		"there is none where it may go":    {demand{pin: "x"}, []provider.HostState{incapable}, false},
+		"all are unschedulable, and ready": {demand{}, []provider.HostState{closed}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := helpless(c.demand, c.hosts); got != c.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
 func TestChooseSpreadsEqualHosts(t *testing.T) {
 	hosts := []provider.HostState{{Name: "a", Ready: true}, {Name: "b", Ready: true}, {Name: "c", Ready: true}}
 	counts := map[string]int{}

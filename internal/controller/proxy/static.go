@@ -94,8 +94,11 @@ func (r *Reconciler) held(p *pass) map[netip.Addr]string {
 
 // unplaced is the reason where no host will do.
 func (p *pass) unplaced() string {
-	if p.exhausted {
+	switch {
+	case p.exhausted:
 		return v1alpha1.ReasonCapacity
+	case p.helpless:
+		return v1alpha1.ReasonPermanent
 	}
 	return v1alpha1.ReasonPending
 }
