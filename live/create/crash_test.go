@@ -17,10 +17,12 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
+	"github.com/egress-proxies/egress-proxies-operator/live/lab"
 	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
 )
 
@@ -218,6 +220,45 @@ func (m *maker) reclaim(uid string) {
 		}
 	}
 	m.nothing(uid)
+}
+
+func TestWhatAKilledTestLeaves(t *testing.T) {
+	h := theHost(t)
+	m := newMaker(t, h, nil)
+	foreign, err := lab.Plant(t.Context(), h, []string{"somebodys-vm"}, []string{"somebodys-disk.raw"})
+	defer func() {
+		if err := foreign.Remove(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := foreign.Fingerprint(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.mustCreate(spec(newUID(), 1)) // and nobody deletes it
+	t.Run("M19: instances, disks and bases that are left on a host go by their prefix, and nothing else does", func(t *testing.T) {
+		if held, err := lab.Hold(t.Context(), h); err != nil || len(held.Instances()) != 1 || len(held.Loose()) != 2 || len(held.Volumes) < 5 {
+			t.Fatalf("the host holds %+v, %v", held, err)
+		}
+		if err := lab.Wipe(t.Context(), h); err != nil {
+			t.Error(err)
+		}
+		if held, err := lab.Hold(t.Context(), h); err != nil || !slices.Equal(held.Domains, []string{"somebodys-vm"}) || !slices.Equal(held.Volumes, []string{"somebodys-disk.raw"}) {
+			t.Errorf("the host holds %+v, %v", held, err)
+		}
+		if after, err := foreign.Fingerprint(t.Context()); err != nil || after != before {
+			t.Errorf("what is not ours is %s, %v; it was %s", after, err, before)
+		}
+	})
+	t.Run("M19: a wait ends by its own time, and names its step", func(t *testing.T) {
+		err := lab.Until(t.Context(), time.Millisecond, "the moon to fall", func(context.Context) (bool, error) { return false, nil })
+		if err == nil || !strings.Contains(err.Error(), "1ms in vain for the moon to fall") {
+			t.Errorf("got %v", err)
+		}
+	})
 }
 
 func TestRefusedDefine(t *testing.T) {

@@ -11,6 +11,15 @@ fail() {
 	exit 1
 }
 
+# setting NAME: a boolean of the environment, as strconv.ParseBool reads it; false where there is none.
+setting() {
+	case ${!1:-} in
+	1 | t | T | TRUE | true | True) echo true ;;
+	'' | 0 | f | F | FALSE | false | False) echo false ;;
+	*) fail "$1 is neither true nor false: '${!1}'" ;;
+	esac
+}
+
 # use_host NUMBER: sets the variables that describe one host.
 use_host() {
 	[[ ${1:-} =~ ^[1-9][0-9]{0,2}$ && $1 -le 250 ]] || fail "a host is a number from 1 to 250, not '${1:-}'"
