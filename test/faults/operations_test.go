@@ -43,7 +43,11 @@ func creations() []operation {
 	onB := func(w *world) error { return w.ready("subject", hostB) }
 	return []operation{
 		{name: "create", row: "X7", begin: createSubject, reached: onA},
-		{name: "create-twice-at-once", row: "X7", prepare: func(w *world) { w.twice = true }, begin: createSubject, reached: onA},
+		{
+			name: "create-twice-at-once", row: "X7", begin: createSubject,
+			prepare: func(w *world) { w.twice = true },
+			reached: func(w *world) error { return w.ready("subject", anyHost) },
+		},
 		{
 			name: "create-though-the-next-operator-prefers-another-host", row: "X17", begin: createSubject,
 			prepare: func(w *world) {
@@ -51,6 +55,47 @@ func creations() []operation {
 				w.fickle = true
 			},
 			reached: func(w *world) error { return w.ready("subject", anyHost) },
+		},
+		{
+			name: "create-with-a-cache-behind", row: "X17", begin: createSubject,
+			prepare: func(w *world) {
+				w.settle(func() error { return prePulled(w) })
+				w.fickle, w.behind = true, true
+			},
+			reached: func(w *world) error { return w.ready("subject", anyHost) },
+		},
+		{
+			name: "create-what-cannot-be", row: "M3", begin: createSubject,
+			prepare: func(w *world) { w.undefinable = true },
+			reached: func(w *world) error { return errors.Join(w.refused("subject"), w.clean("subject")) },
+		},
+		{
+			name: "give-up-after-the-fault", row: "M3", begin: createSubject,
+			prepare: func(w *world) { w.onFault = func(w *world) { w.remove("subject") } },
+			reached: func(w *world) error {
+				if w.reacted {
+					return w.gone("subject")
+				}
+				return w.ready("subject", hostA)
+			},
+		},
+		{
+			name: "forget-after-the-fault", row: "M3", begin: createSubject, // past the operator: what there is of it has no Proxy then
+			prepare: func(w *world) {
+				w.settle(func() error { return prePulled(w) })
+				w.sweeping = true
+				w.onFault = func(w *world) {
+					w.update("subject", func(p *v1alpha1.Proxy) { p.Finalizers = nil })
+					w.remove("subject")
+				}
+			},
+			reached: func(w *world) error {
+				if w.reacted {
+					return w.gone("subject")
+				}
+				return w.ready("subject", hostA)
+			},
+			after: func(w *world) { w.sweeping = false },
 		},
 		{name: "create-on-the-next-host", row: "X17", prepare: func(w *world) { w.noMemory[hostA] = true }, begin: createSubject, reached: onB},
 		{
@@ -175,6 +220,10 @@ func removals() []operation {
 				return w.ready("subject", hostA)
 			},
 		},
+		{
+			name: "collect-volumes-alone", row: "M3", prepare: volumesAlone, begin: func(w *world) { w.sweeping = true }, reached: (*world).tidy,
+			after: func(w *world) { w.sweeping = false },
+		},
 		{name: "collect", prepare: litter, begin: func(w *world) { w.sweeping = true }, reached: (*world).tidy, after: func(w *world) { w.sweeping = false }},
 	}
 }
@@ -199,8 +248,15 @@ func litter(w *world) {
 		d.AddVolume(w.marker(volume), "")
 	}
 	d.AddVolume(w.marker(source.NewVolume()), "")
-	orphan := uuid.NewString()
-	plantInstance(w.t, d, w.names, entryName, orphan)
+	plantInstance(w.t, d, w.names, entryName, uuid.NewString())
+}
+
+// volumesAlone are what a crash in the midst of a creation leaves, of a Proxy that is gone.
+func volumesAlone(w *world) {
+	makeSubject(w)
+	uid := uuid.NewString()
+	w.hosts[hostA].AddVolume(w.names.Overlay(uid), "no domain")
+	w.hosts[hostA].AddVolume(w.names.Seed(uid), "no domain")
 }
 
 func (w *world) marker(volume string) string {
@@ -303,14 +359,29 @@ func (w *world) without(name string) error {
 	return nil
 }
 
+// refused is nil where the Proxy says that it cannot be made.
+func (w *world) refused(name string) error {
+	p := w.proxy(name)
+	if p == nil {
+		return errors.New("there is no Proxy " + name)
+	}
+	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionProvisioned)
+	if c == nil || c.Status != "False" || !strings.Contains(c.Message, "unsupported configuration") {
+		return fmt.Errorf("Proxy %s says %+v", name, c)
+	}
+	return nil
+}
+
 // gone is nil where there is neither Proxy nor instance.
 func (w *world) gone(name string) error {
-	if err := w.without(name); err != nil {
-		return err
-	}
+	return errors.Join(w.without(name), w.clean(name))
+}
+
+// clean is nil where no host has anything of the subject's.
+func (w *world) clean(name string) error {
 	for host := range w.hosts {
 		if left := w.ofSubject(host); len(left) > 0 {
-			return fmt.Errorf("host %s still has %q", host, left)
+			return fmt.Errorf("host %s has %q of %s", host, left, name)
 		}
 	}
 	return nil

@@ -51,6 +51,10 @@ type world struct {
 	hosts    map[string]*libvirttest.Daemon
 	api      client.WithWatch
 	operator *operator
+	// reacted: onFault was done.
+	reacted bool
+	// cached is what the operator's cache has of Proxies.
+	cached map[client.ObjectKey]cachedProxy
 	// foreign is all that is not the operator's, and the bystander's instance, as it was found: by host, kind and name.
 	foreign map[string]string
 	quirks
@@ -62,8 +66,14 @@ type quirks struct {
 	away map[string]bool
 	// noMemory hosts cannot start the subject.
 	noMemory map[string]bool
-	// twice makes each Create two at once.
+	// twice makes each Create two at once, whose calls take their time, so that they go in between each other.
 	twice bool
+	// undefinable hosts refuse to define the subject's domain.
+	undefinable bool
+	// behind: the operator's cache of Proxies is behind by as much as cacheBehind, and the next operator begins with it.
+	behind bool
+	// onFault is what somebody does once the fault was made; nil for nothing.
+	onFault func(*world)
 	// sweeping has the collector of the operator work.
 	sweeping bool
 	// fickle: once an operator was killed, the providers file has no new instance go to hostA, which is closed then.
@@ -77,7 +87,7 @@ func emptyWorld(t *testing.T) *world {
 	t.Helper()
 	names, err := libvirt.NewNames(clusterID)
 	must(t, err)
-	w := &world{t: t, names: names, hosts: map[string]*libvirttest.Daemon{}, foreign: map[string]string{}}
+	w := &world{t: t, names: names, hosts: map[string]*libvirttest.Daemon{}, cached: map[client.ObjectKey]cachedProxy{}, foreign: map[string]string{}}
 	w.injector = &faults.Injector{Class: w.class}
 	w.away, w.noMemory = map[string]bool{}, map[string]bool{}
 	w.api = newAPI(&v1alpha1.ProviderHealth{ObjectMeta: metav1.ObjectMeta{Name: entryName}})
@@ -114,7 +124,7 @@ func prepared(t *testing.T, prepare func(*world)) *world {
 func copyOf(t *testing.T, old *world, at time.Time) *world {
 	t.Helper()
 	time.Sleep(time.Until(at))
-	w := &world{t: t, names: old.names, hosts: map[string]*libvirttest.Daemon{}, foreign: maps.Clone(old.foreign), quirks: old.quirks}
+	w := &world{t: t, names: old.names, hosts: map[string]*libvirttest.Daemon{}, cached: map[client.ObjectKey]cachedProxy{}, foreign: maps.Clone(old.foreign), quirks: old.quirks}
 	w.injector = &faults.Injector{Class: w.class}
 	w.away, w.noMemory = maps.Clone(old.away), maps.Clone(old.noMemory)
 	for host, d := range old.hosts {
@@ -175,12 +185,20 @@ func (w *world) end() {
 	synctest.Wait()
 }
 
+// callTakes is how long a call takes where calls take their time.
+const callTakes = time.Millisecond
+
 // before is what a host does with a call.
 func (w *world) before(host string) libvirttest.Fault {
 	return func(_ context.Context, method, object string) error {
+		if w.twice {
+			time.Sleep(callTakes)
+		}
 		switch {
 		case w.away[host]:
 			return &libvirt.HostError{Reason: "Unreachable", Message: "host " + host + " does not answer"}
+		case w.undefinable && method == "Define" && object == w.names.Domain(subjectUID):
+			return &libvirt.DaemonError{Code: libvirt.CodeConfigUnsupported, Message: "unsupported configuration: CPU mode 'host-model' is not supported"}
 		case w.noMemory[host] && method == "Start" && object == w.names.Domain(subjectUID):
 			return &libvirt.DaemonError{
 				Code:    libvirt.CodeInternal,
@@ -379,12 +397,25 @@ func (w *world) turn() {
 	w.operator.turn()
 	synctest.Wait()
 	w.person()
-	if w.operator.life.Dead() {
+	dead := w.operator.life.Dead()
+	if dead {
 		w.operator.stop()
+	}
+	w.react()
+	if dead {
 		w.injector.Note("--- another operator starts")
 		w.closed = w.fickle
 		w.start()
 	}
+}
+
+// react has somebody do what the world's quirk says once the fault was made: where it killed the operator, before the next one starts.
+func (w *world) react() {
+	if w.onFault == nil || w.reacted || !w.injector.Fired() {
+		return
+	}
+	w.reacted = true
+	w.onFault(w)
 }
 
 func must(t *testing.T, err error) {

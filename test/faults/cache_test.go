@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package faults_test
+
+import (
+	"context"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
+)
+
+// cacheBehind is how far a cache may be behind the API server: longer than a controller waits before it looks again.
+const cacheBehind = 700 * time.Millisecond
+
+// cachedProxy is a Proxy as it was.
+type cachedProxy struct {
+	at    time.Time
+	proxy v1alpha1.Proxy
+}
+
+// cache is what a controller reads Proxies from. Where the world's is behind it may show what they were; that of the next operator too, whose first list a
+// member of the API server answers that is behind itself.
+func (w *world) cache(api client.WithWatch) client.WithWatch {
+	if !w.behind {
+		return api
+	}
+	for key, c := range w.cached {
+		c.at = time.Now()
+		w.cached[key] = c
+	}
+	return interceptor.NewClient(api, interceptor.Funcs{
+		Get: func(ctx context.Context, to client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			p, ok := o.(*v1alpha1.Proxy)
+			if !ok {
+				return to.Get(ctx, key, o, opts...)
+			}
+			if had, ok := w.cached[key]; ok && time.Since(had.at) < cacheBehind {
+				had.proxy.DeepCopyInto(p)
+				return ctx.Err()
+			}
+			if err := to.Get(ctx, key, p, opts...); err != nil {
+				delete(w.cached, key)
+				return err
+			}
+			w.cached[key] = cachedProxy{time.Now(), *p.DeepCopy()}
+			return nil
+		},
+	})
+}
