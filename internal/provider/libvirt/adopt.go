@@ -62,7 +62,7 @@ func (c *creation) resume(ctx context.Context, f found) error {
 		}
 	}
 	if f.State == domainPaused && f.Reason == pausedIOError {
-		release, err := c.reserveRoom(ctx, c.host, c.backend, firstBoot)
+		_, release, err := c.reserveRoom(ctx, c.host, c.backend, firstBoot)
 		if err != nil {
 			return err
 		}
@@ -100,9 +100,9 @@ func (c *creation) startWhole(ctx context.Context, f found) (rebuild bool, err e
 }
 
 func (c *creation) anyMissing(ctx context.Context, f found) (bool, error) {
-	volumes, err := c.backend.Volumes(ctx)
+	volumes, err := c.listVolumes(ctx)
 	if err != nil {
-		return false, translate(c.name, "pool "+c.cfg.Pool, "listing the volumes", err)
+		return false, err
 	}
 	return slices.ContainsFunc(f.Mark.Volumes, func(v string) bool { return !slices.Contains(volumes, v) }), nil
 }

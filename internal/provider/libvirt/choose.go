@@ -105,9 +105,9 @@ func (c *creation) checkSize(context.Context) error {
 
 // takeRoom looks at the pool anew and keeps what this instance will need until it runs.
 func (c *creation) takeRoom(ctx context.Context) error {
-	release, err := c.reserveRoom(ctx, c.host, c.backend, firstBoot+maxSeed)
+	pool, release, err := c.reserveRoom(ctx, c.host, c.backend, firstBoot+maxSeed)
 	if err == nil {
-		c.release = release
+		c.poolPath, c.release = pool.Path, release
 	}
 	return err
 }

@@ -4,7 +4,6 @@ package libvirt
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
@@ -21,10 +20,12 @@ type creation struct {
 	image imageSpec
 	guest Guest
 
-	base, agent           supply
-	agentVersion          string
-	overlayPath, seedPath string
-	release               func()
+	volumes      []string // of the pool, as they were listed first
+	base, agent  supply
+	agentVersion string
+	poolPath     string
+	release      func()
+	mark         Mark
 }
 
 // Create makes the instance, or goes on making it, and starts it.
@@ -77,14 +78,7 @@ func (c *creation) run(ctx context.Context) (provider.Instance, error) {
 			return provider.Instance{}, err
 		}
 	}
-	f, err := c.look(ctx, c.target)
-	if errors.Is(err, errAbsent) {
-		return provider.Instance{}, absent(c.target)
-	}
-	if err != nil {
-		return provider.Instance{}, err
-	}
-	return c.made(f), nil
+	return c.made(found{DomainInfo{Name: c.domain, State: domainRunning}, c.mark}), nil
 }
 
 // made is the instance with the addresses that are known without asking.

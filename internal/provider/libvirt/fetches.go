@@ -25,7 +25,10 @@ func newFetches(depot *image.Depot, notify func(uid string)) *fetches {
 func (f *fetches) leave(uid string, but ...image.Key) { f.manager.Leave(uid, but...) }
 
 // findSupplies finds base and agent. It waits for one at a time; what it waited for stays wanted while its host cannot be asked.
-func (c *creation) findSupplies(ctx context.Context) error {
+func (c *creation) findSupplies(ctx context.Context) (err error) {
+	if c.volumes, err = c.listVolumes(ctx); err != nil {
+		return err
+	}
 	if err := c.findBase(ctx); err != nil {
 		return err
 	}
@@ -45,7 +48,7 @@ type supply struct {
 // supplied finds what is published of a source, or has it published in the background: InProgress until it is.
 func (c *creation) supplied(ctx context.Context, s Source, object string, work image.Job) (supply, error) {
 	key := image.Key{Host: c.name, Image: s.stem}
-	found, ok, err := c.findSupply(ctx, s)
+	found, ok, err := c.findSupply(ctx, s, c.volumes)
 	if ok || err != nil {
 		return found, err
 	}
@@ -53,7 +56,11 @@ func (c *creation) supplied(ctx context.Context, s Source, object string, work i
 	status := c.fetches.manager.Ensure(key, c.uid, work)
 	if status.State == image.Done || status.State == image.Failed {
 		// It ended after we looked, perhaps; a publication whose answer was lost counts as failed, too.
-		if found, ok, err := c.findSupply(ctx, s); ok || err != nil {
+		volumes, err := c.listVolumes(ctx)
+		if err != nil {
+			return supply{}, err
+		}
+		if found, ok, err := c.findSupply(ctx, s, volumes); ok || err != nil {
 			return found, err
 		}
 	}

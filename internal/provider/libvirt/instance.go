@@ -125,19 +125,21 @@ func (c *creation) definition() (string, error) {
 	if c.agent.Volume != "" {
 		volumes = append(volumes, c.agent.Volume)
 	}
-	c.mark = Mark{
+	element, err := Mark{
 		Cluster: c.names.cluster, Entry: c.entry.Name, UID: c.uid, Namespace: c.spec.Namespace, Name: c.spec.Name,
 		Created: time.Now(), Volumes: volumes, Pool: c.cfg.Pool, Shape: c.spec.Shape, AgentVersion: c.agentVersion,
 		NIC: c.spec.NIC,
-	}
-	mark, err := c.mark.Element()
+	}.Element()
 	if err != nil {
+		return "", err
+	}
+	if c.mark, err = DecodeMark(element); err != nil { // as everybody will read it
 		return "", err
 	}
 	return definition(domainSpec{
 		Name: c.domain, UUID: c.names.DomainUUID(c.uid), Title: path.Join(c.spec.Namespace, c.spec.Name), Guest: c.guest,
 		VCPUs: c.spec.VCPUs, MemoryMiB: c.spec.MemoryMiB, Overlay: c.inPool(c.names.Overlay(c.uid)), Seed: c.inPool(c.names.Seed(c.uid)), Agent: c.agent.path,
-		MAC: c.mac(), Network: c.cfg.Network, Bridge: c.cfg.Bridge, Mark: mark,
+		MAC: c.mac(), Network: c.cfg.Network, Bridge: c.cfg.Bridge, Mark: element,
 	})
 }
 

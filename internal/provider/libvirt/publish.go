@@ -44,7 +44,7 @@ func (b *publication) write(ctx context.Context, r io.Reader, length int64) (err
 	if b.conn, err = b.backend.Dedicated(ctx); err != nil {
 		return err
 	}
-	if b.release, err = b.reserveRoom(ctx, b.host, b.conn, length); err != nil {
+	if _, b.release, err = b.reserveRoom(ctx, b.host, b.conn, length); err != nil {
 		return err
 	}
 	text, err := volumeXML(volumeSpec{Name: b.volume, Format: formatRaw, Capacity: length, Mode: sharedMode})

@@ -64,19 +64,19 @@ func (r *reservations) take(need, available, reserve int64) (release func(), lac
 }
 
 // reserveRoom looks at the pool anew and takes need bytes of it.
-func (p *Provider) reserveRoom(ctx context.Context, h *host, backend Backend, need int64) (release func(), err error) {
-	pool, err := h.refreshPool(ctx, backend)
+func (p *Provider) reserveRoom(ctx context.Context, h *host, backend Backend, need int64) (pool PoolInfo, release func(), err error) {
+	pool, err = h.refreshPool(ctx, backend)
 	if err != nil {
-		return nil, translate(h.name, "pool "+h.cfg.Pool, "looking for room", err)
+		return pool, nil, translate(h.name, "pool "+h.cfg.Pool, "looking for room", err)
 	}
 	release, lacking := h.room.take(need, pool.Available, p.reserveBytes())
 	if lacking != nil {
-		return nil, &provider.Error{
+		return pool, nil, &provider.Error{
 			Kind: provider.Capacity, Host: h.name, Object: "pool " + h.cfg.Pool, Message: lacking.message(h.cfg.Pool),
 			Next: "make room in the pool, or use another host",
 		}
 	}
-	return release, nil
+	return pool, release, nil
 }
 
 // refreshPool rescans the pool. The daemon refuses while it makes a volume there, which is soon over. A refresh that fails otherwise leaves the

@@ -123,13 +123,17 @@ func localFault(object string, err error) *provider.Error {
 	}
 }
 
-// findSupply looks for what is published of a source; ok is false where nothing usable is.
-func (c *creation) findSupply(ctx context.Context, s Source) (found supply, ok bool, err error) {
-	c.use(s)
-	volumes, err := c.backend.Volumes(ctx)
+func (h *host) listVolumes(ctx context.Context) ([]string, error) {
+	volumes, err := h.backend.Volumes(ctx)
 	if err != nil {
-		return supply{}, false, translate(c.name, "pool "+c.cfg.Pool, "listing the volumes", err)
+		return nil, translate(h.name, "pool "+h.cfg.Pool, "listing the volumes", err)
 	}
+	return volumes, nil
+}
+
+// findSupply looks among volumes for what is published of a source; ok is false where nothing usable is.
+func (c *creation) findSupply(ctx context.Context, s Source, volumes []string) (found supply, ok bool, err error) {
+	c.use(s)
 	found.Published, ok, err = FindPublished(volumes, s)
 	if err != nil {
 		return supply{}, false, c.unreadableMarker(err)
