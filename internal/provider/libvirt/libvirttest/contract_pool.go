@@ -42,6 +42,7 @@ func (c *contract) cachedPool(t *testing.T) {
 	}
 	_, err := c.Volume(t.Context(), name)
 	wantCode(t, "a file that the daemon does not know", err, libvirt.CodeNoVolume)
+	wantCode(t, "a volume where a file is that the daemon does not know", c.CreateVolume(t.Context(), "<volume><name>"+name+"</name><capacity>1</capacity></volume>"), libvirt.CodeSystemError)
 	after, listed := look(true)
 	if after.Available == before.Available || !listed {
 		t.Errorf("after a refresh: %+v, listed %t; before: %+v", after, listed, before)

@@ -274,7 +274,11 @@ func (b *Backend) CreateVolume(ctx context.Context, text string) error {
 		if err := d.activePool(); err != nil {
 			return err
 		}
-		if d.volumes[spec.Name] != nil {
+		switch there := d.volumes[spec.Name]; {
+		case there == nil:
+		case there.unseen:
+			return fail(libvirt.CodeSystemError, "cannot create path '%s': File exists", path.Join(poolPath, spec.Name))
+		default:
 			return fail(libvirt.CodeVolumeExists, "storage volume '%s' exists already", spec.Name)
 		}
 		v, err := d.newVolume(spec)
