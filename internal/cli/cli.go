@@ -56,7 +56,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, decorator
 // Commands are those that need no Kubernetes API: for programs that have them among their own.
 func Commands(stdout, stderr io.Writer) []*cobra.Command {
 	s := streams{stdout, stderr}
-	return []*cobra.Command{newReflector(s), newSimulator(s), newConfig(s), newConsole(s)}
+	return []*cobra.Command{newReflector(s), newSimulator(s), newConfig(s), newConsole(s), newDoctor(s)}
 }
 
 // Execute runs a program's commands, and returns the exit code. It says what went wrong in one line on stderr.

@@ -13,7 +13,9 @@ type output struct{ format string }
 
 var _ pflag.Value = (*output)(nil)
 
-func (o *output) bind(flags *pflag.FlagSet) { flags.VarP(o, "output", "o", "table, or json for programs") }
+func (o *output) bind(flags *pflag.FlagSet) {
+	flags.VarP(o, "output", "o", "table, or json for programs")
+}
 
 func (o *output) json() bool { return o.format == "json" }
 

@@ -3,6 +3,7 @@
 package libvirt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,18 +94,27 @@ var (
 
 // New makes a Provider and starts to look at its hosts; Close ends it.
 func New(o Options) (*Provider, error) {
+	p, err := assemble(o)
+	if err != nil {
+		return nil, err
+	}
+	check, poll := cmp.Or(max(o.CheckInterval, 0), DefaultCheckInterval), cmp.Or(max(o.PollInterval, 0), pollEvery)
+	for _, h := range p.hosts {
+		p.background.Go(func() { p.watchHost(p.ctx, h, check) })
+		p.background.Go(func() { p.listenHost(p.ctx, h) })
+		p.background.Go(func() { p.pollHost(p.ctx, h, poll) })
+	}
+	return p, nil
+}
+
+// assemble makes a Provider that does nothing of its own accord.
+func assemble(o Options) (*Provider, error) {
 	names, err := NewNames(o.Cluster)
 	if err != nil {
 		return nil, err
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.CheckInterval <= 0 {
-		o.CheckInterval = DefaultCheckInterval
-	}
-	if o.PollInterval <= 0 {
-		o.PollInterval = pollEvery
 	}
 	p := &Provider{
 		names: names, entry: o.Entry, reflectors: o.Reflectors, images: o.Images, agent: o.Agent, log: o.Log,
@@ -123,11 +133,6 @@ func New(o Options) (*Provider, error) {
 	p.fetches = newFetches(p.depot, p.watch.Tell)
 	for _, cfg := range o.Entry.Hosts {
 		p.hosts[cfg.Name] = newHost(p.ctx, cfg, o.Backend(cfg))
-	}
-	for _, h := range p.hosts {
-		p.background.Go(func() { p.watchHost(p.ctx, h, o.CheckInterval) })
-		p.background.Go(func() { p.listenHost(p.ctx, h) })
-		p.background.Go(func() { p.pollHost(p.ctx, h, o.PollInterval) })
 	}
 	return p, nil
 }
