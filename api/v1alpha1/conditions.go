@@ -157,6 +157,14 @@ const (
 	ReasonLeftAlone = "LeftAlone"
 )
 
+// Reasons of events at ProviderHealths that are about the providers file.
+const (
+	// ReasonFileInForce: a changed providers file is in force.
+	ReasonFileInForce = "ProvidersFileInForce"
+	// ReasonFileRefused: the providers file that is there cannot be used; the one before stays in force.
+	ReasonFileRefused = "ProvidersFileRefused"
+)
+
 // Names that the operator puts on objects.
 const (
 	// Finalizer keeps a Proxy until its instance is gone.

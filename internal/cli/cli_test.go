@@ -5,7 +5,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -21,8 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
-	"github.com/egress-proxies/egress-proxies-operator/internal/config"
-	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 	"github.com/egress-proxies/egress-proxies-operator/test/kubeapi"
 )
 
@@ -172,54 +169,6 @@ func TestTheOperatorRunsAndEndsCleanly(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), `"msg":"operator ends"`) {
 		t.Errorf("no JSON log of a clean end: %s", &log)
-	}
-}
-
-// watched is a provider that tells once, and notes its end.
-type watched struct {
-	provider.Provider
-	closed chan struct{}
-}
-
-func (w *watched) Watch(ctx context.Context, notify func(string)) error {
-	notify("uid")
-	<-ctx.Done()
-	return nil
-}
-
-func (w *watched) Close() { close(w.closed) }
-
-func TestRegistry(t *testing.T) {
-	file := &config.File{}
-	one := &watched{closed: make(chan struct{})}
-	woken := make(chan string, 1)
-	r := newRegistry(file, func() (map[string]provider.Provider, error) { return map[string]provider.Provider{"home": one}, nil },
-		func(entry, uid string) { woken <- entry + "/" + uid }, slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- r.Start(ctx) }()
-	if set := r.Current(); set.Providers["home"] != one || set.File != file {
-		t.Errorf("current: %+v", set)
-	}
-	if got := <-woken; got != "home/uid" {
-		t.Errorf("woken %q", got)
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	select {
-	case <-one.closed:
-	default:
-		t.Error("the provider was not closed")
-	}
-
-	failing := newRegistry(file, func() (map[string]provider.Provider, error) { return nil, errors.New("no") }, nil, slog.New(slog.DiscardHandler))
-	if err := failing.Start(t.Context()); err == nil {
-		t.Error("an operator without its providers goes on")
-	}
-	if set := failing.Current(); set.File != file || len(set.Providers) != 0 {
-		t.Errorf("current: %+v", set)
 	}
 }
 

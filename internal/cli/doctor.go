@@ -147,11 +147,13 @@ func (p patient) examine(ctx context.Context, file *config.File, report func(pro
 
 // glance says what a provider without parts to look at says of its host.
 func (p patient) glance(ctx context.Context, file *config.File, report func(provider.Finding)) error {
-	made, err := constructors[p.entry.Type](environment{cluster: "doctor", file: file, log: slog.New(slog.DiscardHandler)}, p.entry)
+	made, err := makeProvider(environment{cluster: "doctor", file: file, log: slog.New(slog.DiscardHandler)}, p.entry)
 	if err != nil {
 		return fmt.Errorf("entry %s: %w", p.entry.Name, err)
 	}
-	defer closeProviders(map[string]provider.Provider{p.entry.Name: made})
+	if closer, ok := made.(provider.Closer); ok {
+		defer closer.Close()
+	}
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for {

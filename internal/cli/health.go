@@ -15,10 +15,11 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/controller/collector"
 	"github.com/egress-proxies/egress-proxies-operator/internal/controller/providerhealth"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+	"github.com/egress-proxies/egress-proxies-operator/internal/registry"
 )
 
 // health keeps the ProviderHealths of the entries.
-func (o Operator) health(mgr manager.Manager, providers func() *registry) *providerhealth.Reconciler {
+func (o Operator) health(mgr manager.Manager, providers func() *registry.Registry) *providerhealth.Reconciler {
 	return &providerhealth.Reconciler{
 		Client: mgr.GetClient(), Events: mgr.GetEventRecorder(operatorName), Now: time.Now, Poll: providerhealth.DefaultPoll,
 		Entries: func() map[string]providerhealth.Entry {
@@ -33,7 +34,7 @@ func (o Operator) health(mgr manager.Manager, providers func() *registry) *provi
 }
 
 // collector removes what hosts hold and nothing needs. wake has a Proxy looked at.
-func (o Operator) collector(mgr manager.Manager, providers *registry, wake func(entry, uid string)) *collector.Collector {
+func (o Operator) collector(mgr manager.Manager, providers *registry.Registry, wake func(entry, uid string)) *collector.Collector {
 	return &collector.Collector{
 		Providers: func() map[string]provider.Provider { return providers.Current().Providers },
 		Proxies:   collector.ReadProxies(mgr.GetAPIReader()),

@@ -23,7 +23,8 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/controller/collector"
 	"github.com/egress-proxies/egress-proxies-operator/internal/controller/proxy"
 	"github.com/egress-proxies/egress-proxies-operator/internal/probe"
-	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
+	"github.com/egress-proxies/egress-proxies-operator/internal/registry"
 )
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update
@@ -41,8 +42,10 @@ const (
 type Operator struct {
 	// REST is how the API server is reached.
 	REST *rest.Config
-	// File is the providers file, as LoadProviders gives it.
+	// File is the providers file, as LoadProviders gives it, and Path where it is: changes of it take effect while the operator runs. With an empty
+	// Path they do not.
 	File *config.File
+	Path string
 	// AgentDir holds the agents' binaries; that of the executable when empty.
 	AgentDir string
 	// ImageSpool is a folder on a disk for images on their way to hosts; defaultImageSpool, where that can be used, when empty.
@@ -101,8 +104,12 @@ func (o Operator) Run(ctx context.Context) error {
 		return err
 	}
 	defer depot.Close() // after the providers, which the manager ends
-	env := environment{cluster: identity.ID, file: o.File, agents: agents, depot: depot, log: o.Log, decorators: o.Decorators}
-	if err := o.assemble(ctx, mgr, identity, func() (map[string]provider.Provider, error) { return makeProviders(env) }); err != nil {
+	env := environment{cluster: identity.ID, agents: agents, depot: depot, places: libvirt.NewPlaces(nil), log: o.Log, decorators: o.Decorators}
+	following, stop := context.WithCancel(ctx)
+	files := o.files(following, mgr, env)
+	defer files.wait()
+	defer stop()
+	if err := o.assemble(ctx, mgr, identity, files); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -113,17 +120,18 @@ func (o Operator) Run(ctx context.Context) error {
 }
 
 // assemble puts the parts of the operator into the manager.
-func (o Operator) assemble(ctx context.Context, mgr manager.Manager, identity cluster.Identity, construct func() (map[string]provider.Provider, error)) error {
+func (o Operator) assemble(ctx context.Context, mgr manager.Manager, identity cluster.Identity, files files) error {
 	reconciler := &proxy.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Identity: identity, Guest: proxy.AgentGuest{},
 		Events: mgr.GetEventRecorder(operatorName), Now: time.Now, Pace: proxy.DefaultPace,
 	}
-	var providers *registry
-	health := o.health(mgr, func() *registry { return providers })
-	providers = newRegistry(o.File, construct, func(entry, uid string) {
+	var providers *registry.Registry
+	health := o.health(mgr, func() *registry.Registry { return providers })
+	files.Wake = func(entry, uid string) {
 		reconciler.Wake(entry, uid)
 		health.Wake(entry, uid)
-	}, o.Log)
+	}
+	providers = registry.New(files.Options)
 	scheduler := probe.NewScheduler(new(probe.Prober).Probe, o.Probes, func(uid string) { reconciler.Wake("", uid) })
 	reconciler.Current, reconciler.Probes = providers.Current, scheduler
 	parts := []manager.RunnableFunc{providers.Start, scheduler.Start, o.collector(mgr, providers, reconciler.Wake).Start}

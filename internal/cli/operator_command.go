@@ -100,7 +100,7 @@ func (f *operatorFlags) operator(s streams) (Operator, error) {
 		return Operator{}, err
 	}
 	return Operator{
-		REST: config, File: file, AgentDir: f.agentDir, ImageSpool: f.imageSpool, Namespace: f.namespace, Metrics: f.metrics,
+		REST: config, File: file, Path: f.providers, AgentDir: f.agentDir, ImageSpool: f.imageSpool, Namespace: f.namespace, Metrics: f.metrics,
 		ConsoleSocket: f.console,
 		LeaderElect:   f.leaderElect, Workers: f.workers, Probes: f.probes, Log: log,
 		Collector: collector.Mode(f.collector), CollectorGrace: f.grace,

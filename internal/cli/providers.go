@@ -62,31 +62,11 @@ func (env environment) decorated(backend func(config.Host) libvirt.Backend) func
 	}
 }
 
-// makeProviders makes the provider of each entry of the file. Where one cannot be made, none is left.
-func makeProviders(env environment) (map[string]provider.Provider, error) {
-	env.places = libvirt.NewPlaces(env.file.Entries)
-	made := map[string]provider.Provider{}
-	for _, entry := range env.file.Entries {
-		construct, ok := constructors[entry.Type]
-		if !ok {
-			closeProviders(made)
-			return nil, fmt.Errorf("entry %s: there is no provider of type %q; there are: %s", entry.Name, entry.Type,
-				strings.Join(slices.Sorted(maps.Keys(constructors)), ", "))
-		}
-		p, err := construct(env, entry)
-		if err != nil {
-			closeProviders(made)
-			return nil, fmt.Errorf("entry %s: %w", entry.Name, err)
-		}
-		made[entry.Name] = p
+// makeProvider makes the provider of an entry.
+func makeProvider(env environment, entry config.Entry) (provider.Provider, error) {
+	construct, ok := constructors[entry.Type]
+	if !ok {
+		return nil, fmt.Errorf("there is no provider of type %q; there are: %s", entry.Type, strings.Join(slices.Sorted(maps.Keys(constructors)), ", "))
 	}
-	return made, nil
-}
-
-func closeProviders(all map[string]provider.Provider) {
-	for _, p := range all {
-		if closer, ok := p.(provider.Closer); ok {
-			closer.Close()
-		}
-	}
+	return construct(env, entry)
 }
