@@ -48,7 +48,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer, decorator
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	s := streams{stdout, stderr}
-	root.AddCommand(newOperator(s, decorators), newStatus(s), newVersion(s))
+	root.AddCommand(newOperator(s, decorators), newStatus(s), newAbandon(s), newVersion(s))
 	root.AddCommand(Commands(stdout, stderr)...)
 	return Execute(ctx, root, args, stdout, stderr)
 }
