@@ -4,20 +4,15 @@ package cli
 
 import (
 	"bytes"
-	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
 	"github.com/egress-proxies/egress-proxies-operator/test/kubeapi"
@@ -115,60 +110,14 @@ func (s *safeBuffer) String() string {
 }
 
 func TestTheOperatorRunsAndEndsCleanly(t *testing.T) {
-	api := kubeapi.Shared(t)
-	namespace := api.Namespace(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var log safeBuffer
-	ended := make(chan int, 1)
-	args := []string{
-		"operator", "--providers", write(t, "providers.yaml", goodFile), "--kubeconfig", api.Kubeconfig, "--namespace", namespace, "--leader-elect",
-	}
-	go func() { ended <- Run(ctx, args, &log, &log) }()
-	deadline := time.Now().Add(30 * time.Second)
-	// Until then it sets up logging, which the test's own client reads.
-	for !strings.Contains(log.String(), "operator starts") {
-		if time.Now().After(deadline) {
-			t.Fatalf("the operator does not start: %s", &log)
-		}
-		select {
-		case code := <-ended:
-			t.Fatalf("the operator ended with %d: %s", code, &log)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(api.Config, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &v1alpha1.Proxy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p"}, Spec: v1alpha1.ProxySpec{Provider: "nonesuch"}}
-	if err := c.Create(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
-	for !meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionStalled) {
-		if time.Now().After(deadline) {
-			t.Fatal("the operator says nothing about a Proxy of an unknown entry")
-		}
-		select {
-		case code := <-ended:
-			t.Fatalf("the operator ended with %d: %s", code, &log)
-		case <-time.After(20 * time.Millisecond):
-		}
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cancel()
-	if code := <-ended; code != ExitOK {
-		t.Errorf("exit code %d: %s", code, &log)
-	}
-	if !strings.Contains(log.String(), `"msg":"operator ends"`) {
-		t.Errorf("no JSON log of a clean end: %s", &log)
+	r := runOperator(t, write(t, "providers.yaml", goodFile))
+	p := r.create("p", "nonesuch")
+	r.until("said about a Proxy of an unknown entry", func() bool {
+		return meta.IsStatusConditionTrue(r.read(p).Status.Conditions, v1alpha1.ConditionStalled)
+	})
+	r.end()
+	if !strings.Contains(r.log.String(), `"msg":"operator ends"`) {
+		t.Errorf("no JSON log of a clean end: %s", &r.log)
 	}
 }
 

@@ -66,12 +66,11 @@ func (r fileReporter) InForce(file *config.File, entries []string) {
 	r.figures.refused.Set(0)
 	r.figures.reloads.WithLabelValues("in_force").Inc()
 	r.log.Info("the providers file changed, and is in force", "changed", entries)
-	for _, entry := range entries {
-		r.event([]string{entry}, corev1.EventTypeNormal, v1alpha1.ReasonFileInForce, "the providers file changed, and is in force")
+	changed := "no entry is taken up anew"
+	if len(entries) > 0 {
+		changed = "taken up anew, or gone: " + strings.Join(entries, ", ")
 	}
-	if len(entries) == 0 {
-		r.event(file.EntryNames(), corev1.EventTypeNormal, v1alpha1.ReasonFileInForce, "the providers file is in force; nothing of this entry changed")
-	}
+	r.event(file.EntryNames(), corev1.EventTypeNormal, v1alpha1.ReasonFileInForce, "a changed providers file is in force; "+changed)
 }
 
 // Refused says what is wrong, and what holds.
