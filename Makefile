@@ -141,12 +141,12 @@ generate: ## Write the generated files anew: deep copies, CRDs, RBAC, the keys o
 	go tool controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	go tool controller-gen crd:maxDescLen=1024 paths=./api/... output:crd:dir=config/crd
 	go tool controller-gen rbac:roleName=egress-proxies-operator,headerFile=hack/boilerplate.yaml.txt paths=./internal/... output:rbac:dir=config/rbac
-	go run ./hack/keys internal/config/types.go docs/providers-file.md
+	go run ./hack/keys internal/config/types.go docs/providers-file.md internal/config/providers.schema.json
 
 .PHONY: check-generated
 check-generated: generate ## Fail when a generated file in the tree is not current.
-	@changed=$$(git status --porcelain -- api config docs/providers-file.md); \
-	if [ -n "$$changed" ]; then echo "generated files are not current: run \`make generate\` and commit"; echo "$$changed"; git --no-pager diff -- api config docs/providers-file.md; exit 1; fi
+	@changed=$$(git status --porcelain -- api config docs/providers-file.md internal/config); \
+	if [ -n "$$changed" ]; then echo "generated files are not current: run \`make generate\` and commit"; echo "$$changed"; git --no-pager diff -- api config docs/providers-file.md internal/config; exit 1; fi
 
 .PHONY: lint
 lint: ## Lint the tree, every build tag included, and check that go.mod is tidy.

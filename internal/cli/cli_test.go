@@ -69,6 +69,7 @@ func TestExitCodes(t *testing.T) {
 		"no workers":            {[]string{"operator", "--providers", good, "--max-concurrent", "0"}, ExitUsage, nil, []string{"at least 1"}},
 		"a good file":           {[]string{"config", "check", good}, ExitOK, []string{": ok: "}, nil},
 		"a file with mistakes":  {[]string{"config", "check", bad}, ExitUsage, nil, []string{bad + ":3: ", bad + ":5: ", bad + ":6: ", bad + ":7: ", bad + ":8: "}},
+		"the schema":            {[]string{"config", "schema"}, ExitOK, []string{`"$schema"`, "allowEmulation"}, nil},
 		"no file":               {[]string{"config", "check"}, ExitUsage, nil, []string{"arg"}},
 		"an address that is no": {[]string{"reflector", "--listen", "nonesuch"}, ExitFailed, nil, []string{"--listen"}},
 	} {
