@@ -132,6 +132,7 @@ func (o Operator) assemble(ctx context.Context, mgr manager.Manager, identity cl
 		health.Wake(entry, uid)
 	}
 	providers = registry.New(files.Options)
+	observedStates().source.Store(&stateSource{mgr.GetClient(), providers})
 	scheduler := probe.NewScheduler(new(probe.Prober).Probe, o.Probes, func(uid string) { reconciler.Wake("", uid) })
 	reconciler.Current, reconciler.Probes = providers.Current, scheduler
 	parts := []manager.RunnableFunc{providers.Start, scheduler.Start, o.collector(mgr, providers, reconciler.Wake).Start}

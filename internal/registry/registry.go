@@ -189,3 +189,13 @@ func changedEntries(before, after proxy.Set) []string {
 	}
 	return slices.Sorted(maps.Keys(names))
 }
+
+// Now is the set in force, if there is one yet. It does not wait for the first.
+func (r *Registry) Now() (proxy.Set, bool) {
+	select {
+	case <-r.ready:
+		return r.Current(), true
+	default:
+		return proxy.Set{}, false
+	}
+}
