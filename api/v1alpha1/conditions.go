@@ -93,6 +93,8 @@ const (
 	ReasonEgressFailed = "EgressFailed"
 	// ReasonReflectorDown: the reflector does not answer the operator itself either: no proxy is to blame.
 	ReasonReflectorDown = "ReflectorDown"
+	// ReasonManyFailing: more than half of the proxies fail at once, on several hosts: for five minutes nothing is held against any of them.
+	ReasonManyFailing = "ManyFailing"
 	// ReasonExitLearned: the exit address is known, and no expectation is set.
 	ReasonExitLearned = "ExitLearned"
 	// ReasonExitExpected: the exit address is one of those expected.
