@@ -141,6 +141,7 @@ func run(t *testing.T, o operation, from origin, f faults.Fault) (got outcome) {
 			w.injector.State = w.state
 		}
 		w.injector.Note("--- %s begins", o.name)
+		w.lead = leadOf(f)
 		w.injector.Arm(f)
 		o.begin(w)
 		got.err = w.converge(func() error { return o.reached(w) })

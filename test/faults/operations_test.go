@@ -3,6 +3,7 @@
 package faults_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -318,6 +319,9 @@ func (w *world) instance(host string, marked func(libvirt.Mark) bool) error {
 	}
 	if missing := w.hosts[host].MissingFiles(info.Name); len(missing) > 0 {
 		return fmt.Errorf("the guest runs on files that are gone: %q", missing)
+	}
+	if seed, _ := w.hosts[host].Content(w.names.Seed(subjectUID)); len(bytes.Trim(seed, "\x00")) == 0 {
+		return errors.New("the seed is empty")
 	}
 	text, err := b.Metadata(w.t.Context(), info.Name, libvirt.MarkNamespace)
 	if err != nil {

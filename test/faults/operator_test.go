@@ -74,7 +74,7 @@ func (w *world) start() {
 	must(w.t, err)
 	var made provider.Provider = o.provider
 	if w.twice {
-		made = doubled{o.provider}
+		made = doubled{o.provider, w}
 	}
 	set := proxy.Set{File: file, Providers: map[string]provider.Provider{entryName: made}}
 	api := o.life.Client(w.api)
@@ -243,12 +243,18 @@ func (w *world) agent(arch string) (libvirt.AgentFile, error) {
 }
 
 // doubled makes two Creates at once of each.
-type doubled struct{ *libvirt.Provider }
+type doubled struct {
+	*libvirt.Provider
+	world *world
+}
 
 func (d doubled) Create(ctx context.Context, spec provider.InstanceSpec) (provider.Instance, error) {
 	var other sync.WaitGroup
-	other.Go(func() { _, _ = d.Provider.Create(ctx, spec) }) // the first one's answer is as good
+	other.Go(func() { _, _ = d.Provider.Create(ctx, spec) }) // the other one's answer is as good
 	defer other.Wait()
+	if d.world.lead > 0 {
+		time.Sleep(d.world.lead)
+	}
 	return d.Provider.Create(ctx, spec)
 }
 

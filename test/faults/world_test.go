@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"net/netip"
 	"slices"
@@ -51,6 +52,8 @@ type world struct {
 	hosts    map[string]*libvirttest.Daemon
 	api      client.WithWatch
 	operator *operator
+	// lead is how long the first of two Creates is ahead of the second.
+	lead time.Duration
 	// reacted: onFault was done.
 	reacted bool
 	// cached is what the operator's cache has of Proxies.
@@ -187,6 +190,16 @@ func (w *world) end() {
 
 // callTakes is how long a call takes where calls take their time.
 const callTakes = time.Millisecond
+
+// leads are how many calls the first of two Creates is ahead, at most: more than a Create makes.
+const leads = 40
+
+// leadOf a case: each has another.
+func leadOf(f faults.Fault) time.Duration {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(f.Step + faults.Step(f.Kind))) // never fails
+	return time.Duration(sum.Sum32()%leads) * callTakes
+}
 
 // before is what a host does with a call.
 func (w *world) before(host string) libvirttest.Fault {
