@@ -61,4 +61,7 @@ func (c *contract) cachedPool(t *testing.T) {
 	}
 	_, err = c.Volume(t.Context(), name)
 	wantCode(t, "a file that is gone, after a refresh", err, libvirt.CodeNoVolume)
+	c.makeVolume(t, name, "raw", 4096, "")
+	c.world.RemoveFile(t, name)
+	ok(t, "delete a volume whose file is gone", c.DeleteVolume(t.Context(), name))
 }
