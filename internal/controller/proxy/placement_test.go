@@ -180,3 +180,46 @@ func TestPlacement(t *testing.T) {
 		w.wait(p, "Ready", ready)
 	})
 }
+
+func TestPlacementByWhatAnImageNeeds(t *testing.T) {
+	large := func(s *v1alpha1.ProxySpec) { s.Placement = &v1alpha1.Placement{Image: &v1alpha1.Image{Name: "large"}} }
+	t.Run("X16: a host that lacks what the image asks for is not chosen", func(t *testing.T) {
+		w := newWorld(t)
+		w.provider.change(func() {
+			w.provider.hosts[0].Lacks = map[string]string{"large": "EFI firmware (install ovmf or edk2)"}
+			w.provider.hosts[1].Instances = 5
+		})
+		if p := w.made("large", large); p.Status.Host != "h2" || w.provider.count("create h1") != 0 {
+			t.Errorf("%d Creates on h1; %s", w.provider.count("create h1"), describe(p))
+		}
+		if p := w.made("tiny", nil); p.Status.Host != "h1" {
+			t.Error(describe(p))
+		}
+		w.provider.change(func() {
+			w.provider.hosts[1].Lacks = map[string]string{"large": "architecture aarch64 (the host is x86_64)"}
+		})
+		p := w.proxy("nowhere", large)
+		w.create(p)
+		p = w.wait(p, "refused", has(v1alpha1.ConditionProvisioned, metav1.ConditionFalse, v1alpha1.ReasonPermanent))
+		for _, part := range []string{"h1: cannot run its image, and lacks EFI firmware", "h2: cannot run its image, and lacks architecture aarch64"} {
+			if !strings.Contains(message(p, v1alpha1.ConditionProvisioned), part) {
+				t.Errorf("the condition does not say %q: %s", part, describe(p))
+			}
+		}
+	})
+	t.Run("X16: one that turns out to lack it is left for another", func(t *testing.T) {
+		w := newWorld(t)
+		w.provider.change(func() {
+			w.provider.hosts[1].Instances = 5
+			w.provider.fail = func(call string, ref provider.InstanceRef) error {
+				if call == "create" && ref.Host == "h1" {
+					return &provider.Error{Kind: provider.Permanent, Reason: provider.HostIncapable, Host: ref.Host, Message: "lacks EFI firmware"}
+				}
+				return nil
+			}
+		})
+		if p := w.made("p", large); p.Status.Host != "h2" || w.provider.count("create h1") == 0 {
+			t.Errorf("%d Creates on h1; %s", w.provider.count("create h1"), describe(p))
+		}
+	})
+}
