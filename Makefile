@@ -134,6 +134,13 @@ bench-upload: ## Compare our upload of an image to a real libvirt host with virs
 	$(KVMHOST)/check
 	go run -tags live ./bench/upload -rounds $(or $(ROUNDS),5)
 
+.PHONY: bench-create
+bench-create: build ## Compare our Create on a real libvirt host with a script of genisoimage, qemu-img and virsh: make bench-create ROUNDS=3 (root).
+	$(KVMHOST)/check
+	$(KVMHOST)/images >/dev/null
+	hack/build-standalone.sh >/dev/null
+	go run -tags live ./bench/create -rounds $(or $(ROUNDS),3)
+
 ##@ Code
 
 .PHONY: generate
