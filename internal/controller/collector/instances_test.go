@@ -49,7 +49,7 @@ func newStage(t *testing.T, instances, lost int) *stage {
 	s := &stage{t: t, host: h}
 	s.Collector, s.said, s.now = newCollector(On, h)
 	s.paper = s.Ledger.(*paper)
-	s.Collector.Proxies = func(context.Context) (Proxies, error) {
+	s.Proxies = func(context.Context) (Proxies, error) {
 		all, err := NewProxies(s.proxies)
 		return all, errors.Join(err, s.apiErr)
 	}
@@ -104,7 +104,7 @@ func (s *stage) left() int { return len(s.host.left["h1"]) }
 func (s *stage) again() {
 	next, said, now := newCollector(s.Mode, s.host)
 	*now = *s.now
-	next.Proxies, next.Ledger = s.Collector.Proxies, s.paper
+	next.Proxies, next.Ledger = s.Proxies, s.paper
 	s.Collector, s.said, s.now = next, said, now
 }
 
