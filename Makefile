@@ -12,7 +12,8 @@ TAGS := kubeapi,live
 KVMHOST := test/kvmhost
 # The live tests that run under -race: what they import is small.
 RACE_PACKAGE := live/link
-LIVE_PACKAGES = $(filter-out %/$(RACE_PACKAGE),$(shell go list -tags live ./live/... ./internal/cloudinit/... ./test/kvmhost/... ./internal/provider/kvm2/... ./internal/provider/local/... ./internal/iso9660/...))
+# What needs a host, and the fault matrix, whose many cases would take minutes under -race.
+LIVE_PACKAGES = $(filter-out %/$(RACE_PACKAGE),$(shell go list -tags live ./live/... ./internal/cloudinit/... ./test/kvmhost/... ./internal/provider/kvm2/... ./internal/provider/local/... ./internal/iso9660/... ./test/faults))
 KUBEAPI_PACKAGES := ./test/kubeapi/... ./internal/controller/... ./internal/cluster/... ./internal/cli/... ./api/...
 TESTRUN = go run ./hack/testrun
 # Programs and live tests are built in one way, so that they share what the compiler made.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !race
+
 package faults_test
 
 import (
@@ -33,7 +35,7 @@ const (
 	entryName = "kvm2-home"
 	namespace = "team-a"
 	// hostA is where a new Proxy goes, for hostB has the bystander.
-	hostA, hostB = "a", "b"
+	hostA, hostB = faults.HostA, faults.HostB
 	subjectUID   = "11111111-2222-4333-8444-555555555555"
 	bystanderUID = "99999999-2222-4333-8444-555555555555"
 )
@@ -76,7 +78,7 @@ type quirks struct {
 	// behind: the operator's cache of Proxies is behind by as much as cacheBehind, and the next operator begins with it.
 	behind bool
 	// onFault is what somebody does once the fault was made; nil for nothing.
-	onFault func(*world)
+	onFault func()
 	// sweeping has the collector of the operator work.
 	sweeping bool
 	// fickle: once an operator was killed, the providers file has no new instance go to hostA, which is closed then.
@@ -96,7 +98,7 @@ func emptyWorld(t *testing.T) *world {
 	w.api = newAPI(&v1alpha1.ProviderHealth{ObjectMeta: metav1.ObjectMeta{Name: entryName}})
 	for _, host := range []string{hostA, hostB} {
 		w.hosts[host] = libvirttest.New(libvirttest.Config{Hostname: host, Networks: []string{"egress"}})
-		plantDecoys(t, names, w.hosts[host])
+		must(t, w.decoys().Plant(ground{w.hosts[host]}))
 		w.keep(host, w.everything(host)...)
 	}
 	w.mannered()
@@ -428,7 +430,7 @@ func (w *world) react() {
 		return
 	}
 	w.reacted = true
-	w.onFault(w)
+	w.onFault()
 }
 
 func must(t *testing.T, err error) {
