@@ -10,8 +10,6 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/egress-proxies/egress-proxies-operator/test/faults"
 )
 
@@ -38,10 +36,6 @@ func TestMain(m *testing.M) {
 	if err := shared.close(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
-	}
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
 	}
 	os.Exit(code)
 }

@@ -146,6 +146,7 @@ func (w *world) run(t *testing.T, o operation, f faults.Fault) (got outcome) {
 	}
 	got.fired = w.fired
 	w.armed, w.onFault = false, nil
+	w.bringPoolBack()
 	if o.After != nil {
 		o.After(w)
 	}
@@ -219,7 +220,6 @@ func (w *world) retire() []string {
 	w.must(agentsBeside(w.life.AgentDir, dir))
 	w.life.AgentDir = dir
 	w.restart(collector.On)
-	defer w.restart(collector.Off)
 	left := func() (all []string) {
 		for host := range w.hosts {
 			for _, o := range w.own(host) {

@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -89,15 +90,18 @@ func (l life) run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	cli.TakeKubernetesLogs(log)
+	var number atomic.Int64
 	injector := &faults.Injector{
 		Class: l.class, Untold: true, Exit: dieNow,
-		Fire: func(k faults.Kind) { fmt.Printf("%s%s\n", firedLine, k) },
+		Fire: func(k faults.Kind) { fmt.Printf("%s%d %s\n", firedLine, number.Load(), k) },
 	}
 	injector.Arm(faults.Fault{})
-	go obey(injector) // ends with the process
+	go obey(injector, &number) // ends with the process
 	self, hosts := injector.NewLife(), file.Entries[0].HostNames()
 	return cli.Operator{
-		REST: config, File: file, AgentDir: l.AgentDir, Metrics: "0", Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		REST: config, File: file, AgentDir: l.AgentDir, Metrics: "0", Log: log,
 		Collector: l.Collector, CollectorGrace: grace,
 		Decorators: []cli.Decorator{func(b libvirt.Backend) libvirt.Backend { // called for one host after the other
 			host := hosts[0]
@@ -112,8 +116,8 @@ func dieNow() {
 	select {}
 }
 
-// obey does what comes in on the standard input.
-func obey(i *faults.Injector) {
+// obey does what comes in on the standard input; number is that of the order that armed the injector.
+func obey(i *faults.Injector, number *atomic.Int64) {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		var o order
@@ -123,6 +127,7 @@ func obey(i *faults.Injector) {
 		}
 		reply := answer{Number: o.Number}
 		if o.Arm {
+			number.Store(int64(o.Number))
 			i.Arm(o.Fault)
 		} else {
 			reply.Steps, reply.Methods, reply.Kinds = i.Steps(), i.Methods(), map[faults.Step][]faults.Kind{}
@@ -168,6 +173,8 @@ type operator struct {
 	*process.Process
 	orders *os.File
 	number int
+	// armed is the number of the order that armed it.
+	armed int
 }
 
 // hire starts one.
@@ -223,6 +230,9 @@ func (o *operator) dead() bool {
 func (o *operator) tell(ctx context.Context, what order) (a answer, err error) {
 	o.number++
 	what.Number = o.number
+	if what.Arm {
+		o.armed = what.Number
+	}
 	text, err := json.Marshal(what)
 	if err != nil {
 		return a, err
@@ -245,10 +255,9 @@ func (o *operator) tell(ctx context.Context, what order) (a answer, err error) {
 	return a, err
 }
 
-// fired says whether the fault of the order was made.
+// fired says whether the fault of the last order that armed it was made.
 func (o *operator) fired() bool {
-	_, since, _ := strings.Cut(o.Output(), fmt.Sprintf(`%s{"Number":%d,`, answerLine, o.number))
-	return strings.Contains(since, firedLine)
+	return o.armed > 0 && strings.Contains(o.Output(), fmt.Sprintf("%s%d ", firedLine, o.armed))
 }
 
 // agentsBeside is a folder with agents other than those of a folder: by one byte.

@@ -256,6 +256,22 @@ func (w *world) mendPool() {
 	}
 }
 
+// bringPoolBack where nobody noticed that it was away, and waits until it works.
+func (w *world) bringPoolBack() {
+	w.t.Helper()
+	if pool := poolOf(w.hosts[faults.HostA]); w.poolMoved && w.poolOff.IsZero() {
+		w.must(os.Rename(pool+".away", pool))
+		w.poolMoved = false
+		w.lookAgain(faults.HostA)
+	}
+	w.Settle(func() error {
+		if w.poolMoved {
+			return errors.New("the pool of host a is not active yet")
+		}
+		return nil
+	})
+}
+
 func (w *world) Cold() {
 	w.t.Helper()
 	for _, o := range w.own(faults.HostA) {
@@ -273,11 +289,13 @@ func (w *world) LeaveVolumes() {
 	for _, v := range []string{w.names.Overlay(uid), w.names.Seed(uid)} {
 		w.must(ground{w, faults.HostA}.Volume(v, "no domain"))
 	}
+	w.lookAgain(faults.HostA)
 }
 
 func (w *world) Away(away bool) {
 	w.t.Helper()
 	h := w.hosts[faults.HostA]
+	w.away = away
 	if away {
 		w.must(h.Cut(w.t.Context(), kvmhost.SSHD))
 		return
@@ -319,11 +337,16 @@ type ground struct {
 }
 
 func (g ground) Volume(name, content string) error {
-	path := filepath.Join(poolOf(g.w.hosts[g.host]), name)
-	if out, err := g.w.hosts[g.host].Virsh(g.w.t.Context(), "vol-create-as", g.w.hosts[g.host].PoolName, name, "4K", "--format", "raw"); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
-	}
-	return os.WriteFile(path, []byte(content), 0o600)
+	return os.WriteFile(filepath.Join(poolOf(g.w.hosts[g.host]), name), []byte(content), 0o600)
+}
+
+// lookAgain has a daemon see what files there are.
+func (w *world) lookAgain(host string) {
+	w.t.Helper()
+	w.Settle(func() error {
+		_, err := w.hands[host].Pool(w.t.Context(), true)
+		return err
+	})
 }
 
 func (g ground) Domain(xml string, running bool) error {

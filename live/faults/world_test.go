@@ -63,6 +63,7 @@ type world struct {
 	fired     bool
 	onFault   func()
 	reacted   bool
+	away      bool
 	poolMoved bool
 	poolOff   time.Time
 }
@@ -119,6 +120,7 @@ func (w *world) settleIn() {
 	w.Settle(func() error { return w.instance(bystander, faults.HostB, func(libvirt.Mark) bool { return true }) })
 	for host := range w.hosts {
 		w.must(w.decoys().Plant(ground{w, host}))
+		w.lookAgain(host)
 		for o, line := range w.dump(host) {
 			if !w.isOurs(o) || strings.Contains(o, w.names.Domain(bystander)) {
 				w.foreign[host+" "+o] = line
@@ -188,9 +190,9 @@ func (w *world) start() {
 	w.must(lab.Until(w.t.Context(), startTime, "the operator to have looked at the hosts", func(ctx context.Context) (bool, error) {
 		a, err := w.operator.tell(ctx, order{})
 		looked := func(host string) bool {
-			return slices.ContainsFunc(a.Steps, func(s faults.Step) bool { return strings.HasPrefix(string(s), host+".DomainCapabilities") })
+			return slices.ContainsFunc(a.Steps, func(s faults.Step) bool { return strings.HasPrefix(string(s), host+".Pool") })
 		}
-		return looked(faults.HostA) && looked(faults.HostB), err
+		return (w.away || looked(faults.HostA)) && looked(faults.HostB), err
 	}))
 	if w.armed && !w.fired {
 		w.arm(w.fault)

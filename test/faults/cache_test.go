@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
+	"github.com/egress-proxies/egress-proxies-operator/test/faults"
 )
 
 // cacheBehind is how far a cache may be behind the API server: longer than a controller waits before it looks again.
@@ -25,7 +26,7 @@ type cachedProxy struct {
 
 // cache is what a controller reads Proxies from. Where the world's is behind it may show what they were; that of the next operator too, whose first list a
 // member of the API server answers that is behind itself.
-func (w *world) cache(api client.WithWatch) client.WithWatch {
+func (w *world) cache(life *faults.Life, api client.WithWatch) client.WithWatch {
 	if !w.behind {
 		return api
 	}
@@ -34,6 +35,9 @@ func (w *world) cache(api client.WithWatch) client.WithWatch {
 		w.cached[key] = c
 	}
 	remember := func(ctx context.Context, o client.Object) {
+		if life.Dead() {
+			return
+		}
 		var p v1alpha1.Proxy
 		if _, ok := o.(*v1alpha1.Proxy); ok && w.api.Get(ctx, client.ObjectKeyFromObject(o), &p) == nil {
 			w.cached[client.ObjectKeyFromObject(o)] = cachedProxy{time.Now(), p}

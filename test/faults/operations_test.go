@@ -51,6 +51,14 @@ func creations() []operation {
 			Reached: func(w *world) error { return w.ready("subject", faults.AnyHost) },
 		},
 		{
+			Name: "create-on-the-next-host-with-a-cache-behind", Row: "X17", Begin: (*world).Create,
+			Prepare: func(w *world) {
+				w.settle(func() error { return prePulled(w) })
+				w.noMemory[hostA], w.relents, w.behind = true, true, true
+			},
+			Reached: func(w *world) error { return w.ready("subject", faults.AnyHost) },
+		},
+		{
 			Name: "create-what-cannot-be", Row: "M3", Begin: (*world).Create,
 			Prepare: func(w *world) { w.undefinable = true },
 			Reached: func(w *world) error { return errors.Join(w.refused("subject"), w.clean("subject")) },

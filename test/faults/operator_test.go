@@ -81,7 +81,7 @@ func (w *world) start() {
 	set := proxy.Set{File: file, Providers: map[string]provider.Provider{entryName: made}}
 	api := o.life.Client(w.api)
 	o.proxies = &proxy.Reconciler{
-		Client: w.cache(api), Live: api, Current: func() proxy.Set { return set }, Identity: identity, Probes: &healthy{known: map[string]bool{}},
+		Client: w.cache(o.life, api), Live: api, Current: func() proxy.Set { return set }, Identity: identity, Probes: &healthy{known: map[string]bool{}},
 		Guest: willing{}, Events: deaf{}, Now: time.Now, Pace: pace,
 	}
 	o.collector = &collector.Collector{

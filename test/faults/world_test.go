@@ -83,6 +83,8 @@ type quirks struct {
 	sweeping bool
 	// fickle: once an operator was killed, the providers file has no new instance go to hostA, which is closed then.
 	fickle, closed bool
+	// relents: once an operator was killed, hostA has memory again.
+	relents bool
 	// retired: the providers file names no image any more, and the operator has another agent.
 	retired bool
 }
@@ -420,6 +422,9 @@ func (w *world) turn() {
 	if dead {
 		w.injector.Note("--- another operator starts")
 		w.closed = w.fickle
+		if w.relents {
+			delete(w.noMemory, hostA)
+		}
 		w.start()
 	}
 }
