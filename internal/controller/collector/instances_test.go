@@ -133,6 +133,17 @@ func TestInstancesWithoutAProxy(t *testing.T) {
 		s.grace()
 		s.want()
 	})
+	// Of X11, which is proven on the real host.
+	t.Run("a Proxy that comes back while the host is asked keeps its instance", func(t *testing.T) {
+		s := newStage(t, 12, 1)
+		s.pass(0)
+		s.host.looked = func() { s.proxies = append(s.proxies, Proxy{UID: uidOf(0)}) }
+		s.pass(s.Grace)
+		s.want()
+		if s.left() != 12 {
+			t.Errorf("%d are left", s.left())
+		}
+	})
 	t.Run("a Proxy that comes back begins the grace period anew", func(t *testing.T) {
 		s := newStage(t, 12, 1)
 		s.pass(0)

@@ -170,7 +170,10 @@ func TestResolveDefaultsAndURLs(t *testing.T) {
 	if wrong != nil {
 		t.Fatal(wrong)
 	}
-	want := provider.Shape{Image: provider.Image{Name: "tiny"}, VCPUs: 1, MemoryMiB: 512, DiskSizeGiB: 4, Software: provider.SoftwareAgent, Port: 3128}
+	want := provider.Shape{
+		Image: provider.Image{Name: "tiny"}, VCPUs: 1, MemoryMiB: 512, DiskSizeGiB: 4, Software: provider.SoftwareAgent, Port: 3128,
+		DestinationsSHA256: file.DestinationsSHA256(&file.Entries[0]),
+	}
 	if diff := cmp.Diff(want, shape); diff != "" {
 		t.Error(diff)
 	}
