@@ -15,6 +15,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/egress-proxies/egress-proxies-operator/bench/internal/kit"
 	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
 )
@@ -29,6 +32,7 @@ var rounds = flag.Int("rounds", 3, "how often all is done")
 
 func main() {
 	flag.Parse()
+	log.SetLogger(logr.Discard())
 	kit.Main("create", run)
 }
 
@@ -70,6 +74,8 @@ type comparison struct {
 	took map[string]map[int][]time.Duration
 	// calls are those of one Create each.
 	calls [][]string
+	// starts are what libvirt took for the start in one Create each.
+	starts []time.Duration
 }
 
 // compare lets the tools take turns, each turn another one first.
@@ -102,6 +108,6 @@ func compare(ctx context.Context, dir string, host *kvmhost.Host) (c comparison,
 				milliseconds(kit.Median(c.took[ours][b.instances])), milliseconds(kit.Median(c.took[scripted][b.instances])))
 		}
 	}
-	c.calls = o.calls
+	c.calls, c.starts = o.calls, o.starts
 	return c, nil
 }

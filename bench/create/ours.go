@@ -42,6 +42,23 @@ type provided struct {
 	mu     sync.Mutex
 	called []string   // the calls to libvirt since make began
 	calls  [][]string // of each single Create
+	start  time.Duration
+	starts []time.Duration // what libvirt took for the start in each single Create
+}
+
+// stopwatch says how long the daemon takes to start a domain.
+type stopwatch struct {
+	libvirt.Backend
+	of *provided
+}
+
+func (w stopwatch) Start(ctx context.Context, name string) error {
+	begun := time.Now()
+	err := w.Backend.Start(ctx, name)
+	w.of.mu.Lock()
+	defer w.of.mu.Unlock()
+	w.of.start = time.Since(begun)
+	return err
 }
 
 func (*provided) name() string { return ours }
@@ -56,8 +73,11 @@ func newOurs(ctx context.Context, host *kvmhost.Host) (*provided, error) {
 		return nil, err
 	}
 	entry := lab.EntryOf(host, "kvm2-bench", image, config.Image{URL: "file://" + images.Empty})
-	backend := kvm2.CountedBackends(entry.Credentials, o.count)
-	o.Provider, err = libvirt.New(libvirt.Options{Cluster: o.names.Cluster(), Entry: entry, Backend: backend, Agent: libvirttest.Agent})
+	backends := kvm2.CountedBackends(entry.Credentials, o.count)
+	o.Provider, err = libvirt.New(libvirt.Options{
+		Cluster: o.names.Cluster(), Entry: entry, Agent: libvirttest.Agent,
+		Backend: func(h config.Host) libvirt.Backend { return stopwatch{backends(h), o} },
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +139,7 @@ func (o *provided) make(ctx context.Context, n int) ([]time.Duration, error) {
 		return nil, err
 	}
 	if n == 1 {
-		o.calls = append(o.calls, o.counted())
+		o.calls, o.starts = append(o.calls, o.counted()), append(o.starts, o.start)
 	}
 	return took, nil
 }

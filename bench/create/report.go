@@ -26,6 +26,9 @@ func report(c comparison, applied []time.Duration) {
 	o, s := c.took[ours][single], c.took[scripted][single]
 	slices.SortFunc(c.calls, func(a, b []string) int { return len(a) - len(b) })
 	calls := c.calls[len(c.calls)/2]
+	start := kit.Median(c.starts)
+	fmt.Printf("of single ones, libvirt's start of the domain takes %s; the rest is %s of ours and %s of the script's\n",
+		milliseconds(start), milliseconds(kit.Median(o)-start), milliseconds(kit.Median(s)-start))
 	fmt.Println("one create calls", strings.Join(calls, ", "))
 	fmt.Println(kit.Verdict(kit.Target{Name: "R", Value: ratio(o, s), Bound: 0.5, AtMost: true}))
 	fmt.Printf("create: ours %.0f ms, script %.0f ms, ratio %.2f; RPCs a create %d; apply to started %.0f ms\n",
