@@ -65,7 +65,10 @@ test: ## Run every test: unit and contract under -race, real API server, real li
 	rm -rf $(RESULTS)
 	status=0; \
 	$(MAKE) --no-print-directory suite-unit UNIT_PACKAGES='$(filter-out $(ELSEWHERE),$(shell go list ./...))' || status=1; \
-	for suite in kubeapi standalone live; do $(MAKE) --no-print-directory suite-$$suite || status=1; done; \
+	$(MAKE) --no-print-directory suite-kubeapi || status=1; \
+	$(MAKE) --no-print-directory suite-standalone >$(RESULTS)/standalone.log 2>&1 & beside=$$!; \
+	$(MAKE) --no-print-directory suite-live || status=1; \
+	wait $$beside || status=1; cat $(RESULTS)/standalone.log; \
 	$(KVMHOST)/sweep; \
 	go run ./hack/trace docs/required-behaviour.md $(RESULTS) | tail -n 1; \
 	$(TESTRUN) summary $(RESULTS) unit kubeapi standalone live live-race || status=1; exit $$status
