@@ -22,8 +22,8 @@ import (
 )
 
 // TestDrillKilledAtEachStep kills the operator with SIGKILL at each step of a first Create on a host (fetches of base and agent
-// included) and of the Delete after it, starts it again, and looks at what the host holds. The steps are discovered. A reduced run takes each step once, before and
-// after in turn; a full one both.
+// included) and of the Delete after it, starts it again, and looks at what the host holds. The steps are discovered. A reduced run takes every fifth of
+// them, before and after in turn; a full one all.
 func TestDrillKilledAtEachStep(t *testing.T) {
 	l := theLab(t)
 	d := drill{t, l, l.Hosts[0].Number}
@@ -34,7 +34,7 @@ func TestDrillKilledAtEachStep(t *testing.T) {
 	kills, converged := 0, 0
 	for i, step := range steps {
 		for j, when := range []string{"before", "after"} {
-			if !drills.Full() && i%2 != j {
+			if !drills.Full() && (2*i+j)%5 != 0 {
 				continue
 			}
 			t.Run(when+" "+step, func(t *testing.T) {
