@@ -10,6 +10,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/egress-proxies/egress-proxies-operator/test/drills"
 	"github.com/egress-proxies/egress-proxies-operator/test/faults"
 )
 
@@ -22,15 +23,12 @@ var (
 	ran    bool
 )
 
-// full says whether each step of each operation is to fail once.
-func full() bool { return os.Getenv("EGRESS_DRILLS") == "full" }
-
 func TestMain(m *testing.M) {
 	if life := os.Getenv(asOperator); life != "" {
 		os.Exit(operate(life))
 	}
 	code := m.Run()
-	if ran && !tally.Print(os.Stdout, !full() || *only != "") && code == 0 {
+	if ran && !tally.Print(os.Stdout, !drills.Full() || *only != "") && code == 0 {
 		code = 1
 	}
 	if err := shared.close(); err != nil {

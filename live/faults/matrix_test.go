@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/controller/collector"
+	"github.com/egress-proxies/egress-proxies-operator/test/drills"
 	"github.com/egress-proxies/egress-proxies-operator/test/faults"
 )
 
@@ -34,7 +35,7 @@ type operation = faults.Operation[*world]
 func operations() []operation {
 	pattern := regexp.MustCompile("^(?:" + *only + ")$")
 	return slices.DeleteFunc(faults.Operations[*world](), func(o operation) bool {
-		return *only != "" && !pattern.MatchString(o.Name) || *only == "" && !full() && !slices.Contains(reducedOperations, o.Name)
+		return *only != "" && !pattern.MatchString(o.Name) || *only == "" && !drills.Full() && !slices.Contains(reducedOperations, o.Name)
 	})
 }
 
@@ -90,7 +91,7 @@ func TestDrillMatrix(t *testing.T) {
 
 // chosen are the steps that fail: all, or some of those that change something.
 func chosen(all []faults.Step) []faults.Step {
-	if full() || *only != "" {
+	if drills.Full() || *only != "" {
 		return all
 	}
 	all = slices.DeleteFunc(slices.Clone(all), func(s faults.Step) bool { return !changes(s) })
