@@ -10,8 +10,9 @@ import (
 
 // The hosts of a World. A Proxy that is made goes to HostA, for HostB has the bystander's instance; AnyHost is where a Proxy is that may be on either.
 const (
-	HostA, HostB = "a", "b"
-	AnyHost      = ""
+	HostA   = "a"
+	HostB   = "b"
+	AnyHost = ""
 )
 
 // World is two hosts with things of other people's, an API server, one operator after the other, and two Proxies: the bystander, which nobody touches, and the
