@@ -198,13 +198,7 @@ func (w *world) LoseDomain() {
 	w.virsh("destroy", domain)
 }
 
-const snapshotXML = "<domainsnapshot><name>by-its-user</name><state>shutoff</state><creationTime>1700000000</creationTime></domainsnapshot>"
-
-func (w *world) Snapshot() {
-	w.t.Helper()
-	w.must(os.WriteFile(filepath.Join(w.hosts[faults.HostA].Dir, "lib", "snapshot.xml"), []byte(snapshotXML), 0o600))
-	w.virsh("snapshot-create", w.names.Domain(w.uid), "/var/lib/libvirt/snapshot.xml", "--redefine")
-}
+func (w *world) Snapshot() { w.virsh("snapshot-create-as", w.names.Domain(w.uid), "by-its-user") }
 
 // RemoveByHand takes the subject's instance off every host.
 func (w *world) RemoveByHand() {
