@@ -54,7 +54,7 @@ func (s *consoleServer) Start(ctx context.Context) error {
 	case err = <-ended:
 	case <-ctx.Done():
 		_ = server.Close() // its error is the listener's, which has to end anyway
-		<-ended            // it says that it was closed
+		_ = <-ended        // that it was closed
 		return nil
 	}
 	return fmt.Errorf("console socket %s: %w", s.socket, err)
