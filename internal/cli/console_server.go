@@ -54,8 +54,9 @@ func (s *consoleServer) Start(ctx context.Context) error {
 	case err = <-ended:
 	case <-ctx.Done():
 		_ = server.Close() // its error is the listener's, which has to end anyway
-		_ = <-ended        // that it was closed
-		return nil
+		if err = <-ended; errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
 	}
 	return fmt.Errorf("console socket %s: %w", s.socket, err)
 }
