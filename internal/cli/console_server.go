@@ -39,7 +39,7 @@ type consoleServer struct {
 
 // Start serves until ctx ends. A socket that cannot be had is no reason for an operator not to work.
 func (s *consoleServer) Start(ctx context.Context) error {
-	listener, err := listenPrivately(s.socket)
+	listener, err := listenPrivately(ctx, s.socket)
 	if err != nil {
 		s.log.Warn("consoles cannot be shown: name another place with --console-socket", "error", err)
 		return nil
@@ -54,14 +54,15 @@ func (s *consoleServer) Start(ctx context.Context) error {
 	case err = <-ended:
 	case <-ctx.Done():
 		_ = server.Close() // its error is the listener's, which has to end anyway
-		<-ended
-		return nil
+		if err = <-ended; errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
 	}
 	return fmt.Errorf("console socket %s: %w", s.socket, err)
 }
 
 // listenPrivately listens on a socket that nobody else can reach, and takes the place of one whose process has ended.
-func listenPrivately(socket string) (net.Listener, error) {
+func listenPrivately(ctx context.Context, socket string) (net.Listener, error) {
 	dir := filepath.Dir(socket)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -73,14 +74,14 @@ func listenPrivately(socket string) (net.Listener, error) {
 	if owner, ok := info.Sys().(*syscall.Stat_t); !ok || int(owner.Uid) != os.Getuid() || info.Mode().Perm()&0o077 != 0 {
 		return nil, fmt.Errorf("folder %s must belong to this user, and be open to nobody else (chmod 700)", dir)
 	}
-	if conn, err := net.Dial("unix", socket); err == nil {
+	if conn, err := new(net.Dialer).DialContext(ctx, "unix", socket); err == nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("another operator serves %s", socket)
 	}
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	return net.Listen("unix", socket)
+	return new(net.ListenConfig).Listen(ctx, "unix", socket)
 }
 
 func (s *consoleServer) handler() http.Handler {
@@ -126,7 +127,7 @@ func (s *consoleServer) find(ctx context.Context, name client.ObjectKey) (provid
 		return nil, none, err
 	}
 	if p.Spec.Provider == "" || p.Status.Host == "" {
-		return nil, none, fmt.Errorf("Proxy %s has no instance", name)
+		return nil, none, fmt.Errorf("there is no instance of Proxy %s", name)
 	}
 	consoler, ok := s.current().Providers[p.Spec.Provider].(provider.Consoler)
 	if !ok {

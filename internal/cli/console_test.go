@@ -177,26 +177,26 @@ func TestConsoleSocketIsPrivate(t *testing.T) {
 	if err := os.Chmod(open, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if l, err := listenPrivately(filepath.Join(open, "c.sock")); err == nil {
+	if l, err := listenPrivately(t.Context(), filepath.Join(open, "c.sock")); err == nil {
 		_ = l.Close()
 		t.Error("it listens in a folder that others can enter")
 	}
 	private := filepath.Join(t.TempDir(), "new")
 	socket := filepath.Join(private, "c.sock")
-	first, err := listenPrivately(socket)
+	first, err := listenPrivately(t.Context(), socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(private); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the folder: %v, %v", info.Mode(), err)
 	}
-	if l, err := listenPrivately(socket); err == nil {
+	if l, err := listenPrivately(t.Context(), socket); err == nil {
 		_ = l.Close()
 		t.Error("it takes the place of an operator that serves")
 	}
 	first.(*net.UnixListener).SetUnlinkOnClose(false) // as a process leaves it that is killed
 	_ = first.Close()
-	second, err := listenPrivately(socket)
+	second, err := listenPrivately(t.Context(), socket)
 	if err != nil {
 		t.Fatalf("after a process that was killed: %v", err)
 	}

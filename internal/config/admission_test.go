@@ -38,7 +38,7 @@ func TestAdmissionIsRefusedWithPathAndLine(t *testing.T) {
 		"maxVCPUs no number":      {host("maxVCPUs: many"), "entries[0].hosts[0].maxVCPUs", "number"},
 		"maxVCPUs empty":          {host("maxVCPUs:"), "entries[0].hosts[0].maxVCPUs", "no value"},
 		"maxVCPUs of simulated": {
-			simulated()[:strings.Index(simulated(), "hosts:")] + "hosts:\n      - name: a\n        addresses: 127.20.0.0/24\n        maxVCPUs: 4" + bad + "\n",
+			entry("type: simulated", "hosts:", "  - name: a", "    addresses: 127.20.0.0/24", "    maxVCPUs: 4"+bad),
 			"entries[0].hosts[0].maxVCPUs", "belongs to",
 		},
 

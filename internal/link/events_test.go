@@ -26,7 +26,6 @@ type herald struct {
 	conn         *linktest.PeerConn
 	subscribed   atomic.Int32
 	unsubscribed atomic.Int32
-	inFlight     atomic.Int32
 }
 
 func newHerald(refuse ...uint32) *herald {

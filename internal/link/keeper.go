@@ -25,7 +25,7 @@ const (
 	authMemory = 30 * time.Second
 	// healthyLife is how long a link must have lived for its death to be no sign of trouble.
 	healthyLife = 10 * time.Second
-	// patience is how long a Get waits for a dial to a host whose last dial failed: a host that is down holds nobody up.
+	// patience is how long a Get waits for a dial to a host whose last dial failed, or whose link died: a host that is down holds nobody up.
 	patience = time.Second
 )
 
@@ -51,7 +51,7 @@ type Keeper struct {
 	throttled int           // dials that sshd turned away, in a row
 	notBefore time.Time     // of the next dial
 	lastErr   error         // why notBefore is set
-	dialErr   error         // of the last dial
+	dialErr   error         // of the last dial, or what its link died of
 }
 
 // NewKeeper does not dial; the first Get does.
@@ -88,7 +88,7 @@ func (k *Keeper) Get(ctx context.Context) (*Link, error) {
 	}
 }
 
-// lastFailure is why the last dial failed; nil where the last one succeeded, or there was none.
+// lastFailure is why the last dial failed, or what its link died of; nil before the first dial.
 func (k *Keeper) lastFailure() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -173,7 +173,7 @@ func (k *Keeper) refusal() error {
 func (k *Keeper) bury() {
 	err := k.link.Err()
 	lived := time.Since(k.born)
-	k.link = nil
+	k.link, k.dialErr = nil, err
 	if lived >= healthyLife {
 		k.failures = 0
 		return

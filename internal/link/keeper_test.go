@@ -211,6 +211,20 @@ func TestKeeperReplacesDeadLink(t *testing.T) {
 	})
 }
 
+func TestKeeperWhoseHostFellSilentHoldsNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeHost{}
+		k := keeperOf(t, f)
+		mustGet(t, k).Close()
+		f.set(nil, time.Minute)
+		start := time.Now()
+		var dead *DeadError
+		if _, err := k.Get(t.Context()); !errors.As(err, &dead) || time.Since(start) != patience {
+			t.Errorf("got %v after %v", err, time.Since(start))
+		}
+	})
+}
+
 func TestKeeperDedicated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := keeperOf(t, &fakeHost{})

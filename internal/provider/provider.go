@@ -281,4 +281,7 @@ type HostState struct {
 	MaxInstances int
 	// CPUs are its processors, as last known; 0 where nobody counts them. MaxVCPUs is how many vCPUs its guests may have together; 0 for no bound.
 	CPUs, MaxVCPUs int
+	// Lacks says what keeps the host from running an image, by the image's key in the entry's catalogue, and by "" for images that Proxies bring;
+	// those that it can run are not in it.
+	Lacks map[string]string
 }

@@ -6,17 +6,15 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"time"
+
+	"github.com/egress-proxies/egress-proxies-operator/test/drills"
 )
 
 // TestDrillCrash is the drill at a reduced count, or at its full one under `make drills`.
 func TestDrillCrash(t *testing.T) {
-	kills := 4
-	if os.Getenv("EGRESS_DRILLS") == "full" {
-		kills = 20
-	}
+	kills := drills.Count(20, 3)
 	total, err := run(t.Context(), kills, uint64(time.Now().UnixNano()))
 	if err != nil {
 		t.Fatal(err)

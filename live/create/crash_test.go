@@ -23,6 +23,7 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
 	"github.com/egress-proxies/egress-proxies-operator/live/lab"
+	"github.com/egress-proxies/egress-proxies-operator/test/drills"
 	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
 )
 
@@ -140,7 +141,7 @@ func TestDrillKilledCreates(t *testing.T) {
 	m.mustCreate(spec(first, 1)) // the image is on the host from here on
 	m.delete(first)
 	whens := []string{"after"} // what was made before a step is what was made after the last
-	if os.Getenv("EGRESS_DRILLS") == "full" {
+	if drills.Full() {
 		whens = []string{"before", "after"}
 	}
 	steps, reached, left := 0, 0, 0

@@ -69,14 +69,15 @@ func operated(t *testing.T, images map[string]string, more func(entry string) st
 
 func TestOperator(t *testing.T) {
 	_, _, empty := kvmhost.Images(t)
-	removeRoomyPool(t.Context(), kvmhost.Up(t, createHost))
-	if err := makeRoomyPool(t.Context(), kvmhost.Up(t, createHost)); err != nil {
+	h := kvmhost.Up(t, createHost)
+	removeRoomyPool(t.Context(), h)
+	if err := makeRoomyPool(t.Context(), h); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), cleanupTime)
 		defer cancel()
-		removeRoomyPool(ctx, kvmhost.Up(t, createHost))
+		removeRoomyPool(ctx, h)
 	})
 	l := operated(t, map[string]string{"empty": empty, "wide": wideImage(t, 3)}, func(entry string) string {
 		return strings.NewReplacer(lab.Entry, strictEntry, "allowEmulation: true", "allowEmulation: false").Replace(entry)
@@ -138,8 +139,8 @@ func noKVM(t *testing.T, l *lab.Lab) {
 func roomInHealth(t *testing.T, l *lab.Lab) {
 	since := metav1.NewTime(time.Now().Add(-time.Hour))
 	h := health(t, l, lab.Entry, "to tell the room", func(h v1alpha1.HostHealth) bool { return h.PoolAvailableGiB != nil && h.PoolSeen != nil })
-	// Of 5 GiB that hold next to nothing 1 is kept.
-	if told := *h.Status.Hosts[0].PoolAvailableGiB; told != 3 {
+	// Of 5.5 GiB that hold next to nothing 1 is kept.
+	if told := *h.Status.Hosts[0].PoolAvailableGiB; told != 4 {
 		t.Errorf("%d GiB are told", told)
 	}
 	if seen := h.Status.Hosts[0].PoolSeen; seen.Before(&since) {

@@ -35,7 +35,7 @@ func resizePool(ctx context.Context, h *kvmhost.Host, free int64) error {
 func makeRoomyPool(ctx context.Context, h *kvmhost.Host) error {
 	for _, step := range [][]string{
 		{"mkdir", "-p", roomyDir},
-		{"mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d", 5*gib), "tmpfs", roomyDir},
+		{"mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d", 5*gib+gib/2), "tmpfs", roomyDir},
 		{"virsh", "-q", "-c", "qemu:///system", "pool-define-as", roomyPool, "dir", "--target", roomyDir},
 		{"virsh", "-q", "-c", "qemu:///system", "pool-start", roomyPool},
 	} {
@@ -112,8 +112,8 @@ func TestRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := (cached(t) - gib) / gib
-		if want != 3 {
-			t.Fatalf("a pool of 5 GiB that holds next to nothing has %d bytes free", cached(t))
+		if want != 4 {
+			t.Fatalf("a pool of 5.5 GiB that holds next to nothing has %d bytes free", cached(t))
 		}
 		var state provider.HostState
 		err := lab.Until(t.Context(), seenWithin, "the host to be seen", func(context.Context) (bool, error) {

@@ -57,7 +57,7 @@ func TestFreeze(t *testing.T) {
 		own.killedByHand(&freed)
 		w.killedByKeepalives(&freed)
 		w.awaitReady("healthy")
-		fmt.Printf("freeze: %d calls freed in %d ms, the other host's Proxy Ready in %.1f s\n",
+		fmt.Printf("figure: freeze: %d calls freed in %d ms, the other host's Proxy Ready in %.1f s\n",
 			freed.calls, freed.longest.Milliseconds(), time.Since(created).Seconds())
 		if freed.longest > freedWithin {
 			t.Errorf("the last of %d calls came back %s after its link was killed: %s", freed.calls, freed.longest, freed.last)

@@ -12,7 +12,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,17 +24,10 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/image"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
+	"github.com/egress-proxies/egress-proxies-operator/test/drills"
 	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
 	"github.com/egress-proxies/egress-proxies-operator/test/leak"
 )
-
-// failuresOf each kind: under `make drills` as many as the row says.
-func failuresOf() int {
-	if os.Getenv("EGRESS_DRILLS") == "full" {
-		return 100
-	}
-	return 6
-}
 
 const (
 	failingBytes = 4 << 20
@@ -145,7 +137,7 @@ func (u *uploads) DeleteVolume(ctx context.Context, name string) error {
 
 func TestDrillFailedUploads(t *testing.T) {
 	host := kvmhost.Up(t, imageHost)
-	each := failuresOf()
+	each := drills.Count(100, 4)
 	makeSmallPool(t, host)
 	mirror := &failing{content: noise()}
 	server := httptest.NewServer(mirror)
@@ -209,7 +201,7 @@ func TestDrillFailedUploads(t *testing.T) {
 		}
 		left := o.smallVolumes()
 		g, d := leak.Goroutines(t)-goroutines, leak.OpenFiles(t)-descriptors
-		fmt.Printf("failed uploads: %d of each of %d kinds, %d volumes, %d goroutines, %d descriptors above start\n", each, len(kinds), len(left), max(0, g), max(0, d))
+		fmt.Printf("figure: failed uploads: %d of each of %d kinds, %d volumes, %d goroutines, %d descriptors above start\n", each, len(kinds), len(left), max(0, g), max(0, d))
 		if len(left) > 0 || g > 2 || d > 2 {
 			t.Errorf("left are volumes %q, %d goroutines, %d descriptors", left, g, d)
 		}

@@ -105,7 +105,7 @@ func TestTwoOperators(t *testing.T) {
 			t.Error("removing the one's guest harmed the other's")
 		}
 		both[1].remove(uids[1])
-		fmt.Printf("two operators: %d bases, %d guests booted, %d foreign deletes\n", len(bases), booted, foreign.Load())
+		fmt.Printf("figure: two operators: %d bases, %d guests booted, %d foreign deletes\n", len(bases), booted, foreign.Load())
 		if len(bases) != 2 || foreign.Load() != 0 {
 			t.Errorf("%d bases, %d foreign deletes", len(bases), foreign.Load())
 		}

@@ -23,12 +23,14 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/link"
+	"github.com/egress-proxies/egress-proxies-operator/test/drills"
 	"github.com/egress-proxies/egress-proxies-operator/test/leak"
 )
 
 func TestDrillCycles(t *testing.T) {
 	h := up(t)
-	const cycles, workers = 1000, 5 // sshd takes 10 at once that have not logged in
+	const workers = 5 // sshd takes 10 at once that have not logged in
+	cycles := drills.Count(1000, 200)
 	t.Run(fmt.Sprintf("M6: %d links whose daemon goes right after the open: none is wedged", cycles), func(t *testing.T) {
 		h := &host{h.Host, t}
 		target := h.target()
@@ -71,7 +73,7 @@ func TestDrillCycles(t *testing.T) {
 			g, d = runtime.NumGoroutine()-goroutines, leak.OpenFiles(t)-descriptors
 			return g <= 2 && d <= 2
 		})
-		fmt.Printf("cycles: %d open-close, %d wedged, %d goroutines and %d descriptors above start\n", cycles, wedged.Load(), max(0, g), max(0, d))
+		fmt.Printf("figure: cycles: %d open-close, %d wedged, %d goroutines and %d descriptors above start\n", cycles, wedged.Load(), max(0, g), max(0, d))
 		if n := wedged.Load(); n > 0 {
 			t.Errorf("%d of %d links are wedged", n, cycles)
 		}

@@ -33,6 +33,11 @@ type Injector struct {
 	Class func(object string) string
 	// State is what a host holds, so that calls which change it are told from those that only ask; nil where nobody has to know.
 	State func(host string) string
+	// Untold: nothing tells the calls of a pass from those of background work.
+	Untold bool
+	// Fire, if it is not nil, is told as the fault is made; Exit ends the process of an operator that is killed. Neither may call the Injector.
+	Fire func(Kind)
+	Exit func()
 
 	mu       sync.Mutex
 	armed    bool
@@ -135,7 +140,8 @@ func (c call) kinds(changed bool) []Kind {
 func (i *Injector) reach(ctx context.Context, c call) (Step, Kind) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	name := c.to + "." + whoOf(ctx) + c.method
+	who := i.whoOf(ctx)
+	name := c.to + "." + who + c.method
 	if class := i.Class(c.object); class != "" {
 		name += "." + class
 	}
@@ -147,7 +153,7 @@ func (i *Injector) reach(ctx context.Context, c call) (Step, Kind) {
 		i.methods[method] = true
 	}
 	i.counts[name]++
-	if whoOf(ctx) != "" && i.counts[name] > repeats {
+	if (who != "" || i.Untold) && i.counts[name] > repeats {
 		return Step(name), ""
 	}
 	step := Step(fmt.Sprintf("%s.%d", name, i.counts[name]))
@@ -157,6 +163,9 @@ func (i *Injector) reach(ctx context.Context, c call) (Step, Kind) {
 		return step, ""
 	}
 	i.fired = true
+	if i.Fire != nil {
+		i.Fire(i.fault.Kind)
+	}
 	if i.fault.Kind == Cut {
 		i.cut(c.to)
 	}
@@ -219,8 +228,11 @@ func (l *Life) Dead() bool {
 // Kill ends it as kill -9 does.
 func (l *Life) Kill() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.dead = true
+	l.mu.Unlock()
+	if l.injector.Exit != nil {
+		l.injector.Exit()
+	}
 }
 
 func (l *Life) alive() error {
@@ -242,7 +254,7 @@ func (l *Life) do(ctx context.Context, c call, effect func() error) (err error) 
 	defer func() {
 		l.injector.Note("%s %s%s: %v", step, c.object, mark(kind), err)
 	}()
-	if kind.kills() && kind.before() {
+	if kind.Kills() && kind.before() {
 		l.Kill()
 	}
 	if kind.before() {
@@ -252,7 +264,7 @@ func (l *Life) do(ctx context.Context, c call, effect func() error) (err error) 
 	err = effect()
 	done()
 	if kind != "" {
-		if kind.kills() {
+		if kind.Kills() {
 			l.Kill()
 		}
 		return l.wrong(ctx, c, kind)
@@ -312,8 +324,8 @@ func Pass(ctx context.Context, timeout time.Duration) (context.Context, context.
 }
 
 // whoOf tells calls of a pass from those of background work.
-func whoOf(ctx context.Context) string {
-	if ctx.Value(passKey{}) == nil {
+func (i *Injector) whoOf(ctx context.Context) string {
+	if ctx.Value(passKey{}) == nil && !i.Untold {
 		return "background."
 	}
 	return ""

@@ -26,8 +26,8 @@ const (
 // Kinds are all kinds, in the order in which steps take turns with them.
 func Kinds() []Kind { return []Kind{Killed, Lost, Refused, EndedLate, Cut, KilledLate, Ended} }
 
-// kills says whether the operator does not survive it.
-func (k Kind) kills() bool { return k == Killed || k == KilledLate }
+// Kills says whether the operator does not survive it.
+func (k Kind) Kills() bool { return k == Killed || k == KilledLate }
 
 // before says that the call has no effect.
 func (k Kind) before() bool { return k == Refused || k == Cut || k == Ended || k == Killed }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !race
+
 package faults_test
 
 import (
@@ -8,23 +10,23 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
+	"runtime/debug"
 	"testing"
 
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
 	ctrl "sigs.k8s.io/controller-runtime"
-
-	"github.com/egress-proxies/egress-proxies-operator/test/faults"
 )
 
 // imageURL is the image that guests boot; larger than what the daemon in memory takes at once, so that an upload has a middle.
 var imageURL string
 
+// gcPercent: a world is small and soon given up.
+const gcPercent = 400
+
 func TestMain(m *testing.M) {
+	debug.SetGCPercent(gcPercent)
 	ctrl.SetLogger(logr.Discard())
-	tally.methods = map[string]bool{}
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "egress-faults-")
 	if err == nil {
@@ -42,7 +44,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
-	if !summarise() && code == 0 && whole() {
+	if !tally.Print(os.Stdout, !whole()) && code == 0 {
 		code = 1
 	}
 	os.Exit(code)
@@ -51,21 +53,6 @@ func TestMain(m *testing.M) {
 // whole says whether everything was run: a part of the matrix cannot reach every method.
 func whole() bool {
 	return flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == ""
-}
-
-// summarise prints what all runs came to, and says whether it is as it has to be.
-func summarise() bool {
-	methods := faults.BackendMethods()
-	missing := slices.DeleteFunc(slices.Clone(methods), func(m string) bool { return tally.methods[m] })
-	if len(missing) > 0 {
-		fmt.Printf("no operation reaches: %s\n", strings.Join(missing, ", "))
-	}
-	if tally.missed > 0 {
-		fmt.Printf("%d cases were not come to again\n", tally.missed)
-	}
-	fmt.Printf("coverage: %d/%d backend methods, %d steps\n", len(methods)-len(missing), len(methods), tally.steps)
-	fmt.Printf("faults: %d injected, %d converged, %d leaked, %d foreign touched\n", tally.injected, tally.converged, tally.leaked, tally.touched)
-	return len(missing) == 0 && tally.converged == tally.injected && 100*tally.missed <= maxMissed*tally.injected && tally.leaked == 0 && tally.touched == 0
 }
 
 // qcow2 is an image without content.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !race
+
 package faults_test
 
 import (
@@ -7,7 +9,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,22 +18,11 @@ import (
 
 var allKinds = flag.Bool("all-kinds", false, "make every kind of fault at every step, instead of one in turn")
 
-const (
-	// tries is how often a step that a run did not come to is tried: some waits have a random part, and what happens at once has no order.
-	tries = 4
-	// maxMissed is the part of all cases, in percent, that may still not be come to.
-	maxMissed = 2
-)
+// tries is how often a step that a run did not come to is tried: some waits have a random part, and what happens at once has no order.
+const tries = 4
 
 // tally is what all runs came to.
-var tally struct {
-	sync.Mutex
-	methods                    map[string]bool
-	steps, injected, converged int
-	missed                     int
-	leaked, touched            int
-	complete                   bool
-}
+var tally faults.Tally
 
 // outcome of one run.
 type outcome struct {
@@ -47,19 +37,14 @@ type outcome struct {
 
 func TestMatrix(t *testing.T) {
 	for _, o := range operations() {
-		t.Run(o.name, func(t *testing.T) {
+		t.Run(o.Name, func(t *testing.T) {
 			t.Parallel()
 			from := prepare(t, o)
 			recorded := run(t, o, from, faults.Fault{})
 			if recorded.failed() {
 				t.Fatalf("without any fault: %s", recorded)
 			}
-			tally.Lock()
-			for _, m := range recorded.methods {
-				tally.methods[m] = true
-			}
-			tally.steps += len(recorded.steps)
-			tally.Unlock()
+			tally.Found(len(recorded.steps), recorded.methods)
 			for n, step := range recorded.steps {
 				t.Run(string(step), func(t *testing.T) {
 					t.Parallel()
@@ -77,10 +62,10 @@ func TestMatrix(t *testing.T) {
 }
 
 func title(o operation, kind faults.Kind) string {
-	if o.row == "" {
+	if o.Row == "" {
 		return string(kind)
 	}
-	return o.row + ": " + string(kind)
+	return o.Row + ": " + string(kind)
 }
 
 // inject runs an operation with one fault.
@@ -89,19 +74,7 @@ func inject(t *testing.T, o operation, from origin, f faults.Fault) {
 	for try := 0; try < tries && !got.fired; try++ {
 		got = run(t, o, from, f)
 	}
-	tally.Lock()
-	defer tally.Unlock()
-	if got.fired {
-		tally.injected++
-	}
-	if !got.fired {
-		tally.missed++
-	}
-	tally.leaked += len(got.left)
-	tally.touched += len(got.touched)
-	if got.fired && got.err == nil {
-		tally.converged++
-	}
+	tally.Case(got.fired, got.err == nil, len(got.left), len(got.touched))
 	if got.failed() {
 		t.Errorf("%s at %s: %s\nto run it alone: go test ./test/faults -count 1 -all-kinds -run '%s'", f.Kind, f.Step, got, alone(t.Name()))
 	}
@@ -125,7 +98,7 @@ type origin struct {
 func prepare(t *testing.T, o operation) (from origin) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		from.world = prepared(t, o.prepare)
+		from.world = prepared(t, o.Prepare)
 		from.at = time.Now()
 	})
 	return from
@@ -140,25 +113,26 @@ func run(t *testing.T, o operation, from origin, f faults.Fault) (got outcome) {
 		if f == (faults.Fault{}) {
 			w.injector.State = w.state
 		}
-		w.injector.Note("--- %s begins", o.name)
+		w.injector.Note("--- %s begins", o.Name)
+		w.lead = leadOf(f)
 		w.injector.Arm(f)
-		o.begin(w)
-		got.err = w.converge(func() error { return o.reached(w) })
+		o.Begin(w)
+		got.err = w.converge(func() error { return o.Reached(w) })
 		got.steps, got.methods, got.kinds = w.injector.Steps(), w.injector.Methods(), map[faults.Step][]faults.Kind{}
 		for _, s := range got.steps {
 			got.kinds[s] = w.injector.KindsOf(s)
 		}
 		w.rest(checkEvery)
 		if got.err == nil {
-			if got.err = o.reached(w); got.err != nil {
+			if got.err = o.Reached(w); got.err != nil {
 				got.err = fmt.Errorf("it was reached, and lost again: %w", got.err)
 			}
 		}
 		got.fired = w.injector.Fired() || f == (faults.Fault{})
 		w.injector.Disarm()
 		w.injector.Note("--- everything is deleted")
-		if o.after != nil {
-			o.after(w)
+		if o.After != nil {
+			o.After(w)
 		}
 		var err error
 		got.left, got.touched, err = w.clear()

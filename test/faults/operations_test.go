@@ -1,110 +1,96 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !race
+
 package faults_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
-	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
 	"github.com/egress-proxies/egress-proxies-operator/test/faults"
 )
 
-// operation is one thing that an operator does, from a state of the world to another.
-type operation struct {
-	name string
-	// row of the required behaviour that the operation's faults prove.
-	row string
-	// prepare brings the world to where it begins, without faults; nil for a world with the bystander alone.
-	prepare func(*world)
-	// begin is what somebody does, or what happens, so that the operator has something to do.
-	begin func(*world)
-	// reached is nil once the operator has done it.
-	reached func(*world) error
-	// after is what has to be undone or done by hand before the world is empty; nil for nothing.
-	after func(*world)
-}
+type operation = faults.Operation[*world]
 
 // operations are all that an operator does towards hosts.
 func operations() []operation {
-	return append(creations(), append(repairs(), removals()...)...)
+	return slices.Concat(faults.Operations[*world](), creations(), repairs(), others())
 }
 
 func creations() []operation {
-	onA := func(w *world) error { return w.ready("subject", hostA) }
 	onB := func(w *world) error { return w.ready("subject", hostB) }
 	return []operation{
-		{name: "create", row: "X7", begin: createSubject, reached: onA},
 		{
-			name: "create-twice-at-once", row: "X7", begin: createSubject,
-			prepare: func(w *world) { w.twice = true },
-			reached: func(w *world) error { return w.ready("subject", anyHost) },
+			Name: "create-twice-at-once", Row: "X7", Begin: (*world).Create,
+			Prepare: func(w *world) { w.twice = true },
+			Reached: func(w *world) error { return w.ready("subject", faults.AnyHost) },
 		},
 		{
-			name: "create-though-the-next-operator-prefers-another-host", row: "X17", begin: createSubject,
-			prepare: func(w *world) {
+			Name: "create-though-the-next-operator-prefers-another-host", Row: "X17", Begin: (*world).Create,
+			Prepare: func(w *world) {
 				w.settle(func() error { return prePulled(w) })
 				w.fickle = true
 			},
-			reached: func(w *world) error { return w.ready("subject", anyHost) },
+			Reached: func(w *world) error { return w.ready("subject", faults.AnyHost) },
 		},
 		{
-			name: "create-with-a-cache-behind", row: "X17", begin: createSubject,
-			prepare: func(w *world) {
+			Name: "create-with-a-cache-behind", Row: "X17", Begin: (*world).Create,
+			Prepare: func(w *world) {
 				w.settle(func() error { return prePulled(w) })
 				w.fickle, w.behind = true, true
 			},
-			reached: func(w *world) error { return w.ready("subject", anyHost) },
+			Reached: func(w *world) error { return w.ready("subject", faults.AnyHost) },
 		},
 		{
-			name: "create-what-cannot-be", row: "M3", begin: createSubject,
-			prepare: func(w *world) { w.undefinable = true },
-			reached: func(w *world) error { return errors.Join(w.refused("subject"), w.clean("subject")) },
-		},
-		{
-			name: "give-up-after-the-fault", row: "M3", begin: createSubject,
-			prepare: func(w *world) { w.onFault = func(w *world) { w.remove("subject") } },
-			reached: func(w *world) error {
-				if w.reacted {
-					return w.gone("subject")
-				}
-				return w.ready("subject", hostA)
+			Name: "create-on-the-next-host-with-a-cache-behind", Row: "X17", Begin: (*world).Create,
+			Prepare: func(w *world) {
+				w.settle(func() error { return prePulled(w) })
+				w.noMemory[hostA], w.relents, w.behind = true, true, true
 			},
+			Reached: func(w *world) error { return w.ready("subject", faults.AnyHost) },
 		},
 		{
-			name: "forget-after-the-fault", row: "M3", begin: createSubject, // past the operator: what there is of it has no Proxy then
-			prepare: func(w *world) {
+			Name: "create-what-cannot-be", Row: "M3", Begin: (*world).Create,
+			Prepare: func(w *world) { w.undefinable = true },
+			Reached: func(w *world) error { return errors.Join(w.refused("subject"), w.clean("subject")) },
+		},
+		{
+			Name: "forget-after-the-fault", Row: "M3", // past the operator: what there is of it has no Proxy then
+			Prepare: func(w *world) {
 				w.settle(func() error { return prePulled(w) })
 				w.sweeping = true
-				w.onFault = func(w *world) {
-					w.update("subject", func(p *v1alpha1.Proxy) { p.Finalizers = nil })
-					w.remove("subject")
-				}
 			},
-			reached: func(w *world) error {
+			Begin: func(w *world) {
+				w.onFault = func() {
+					w.Change(func(p *v1alpha1.Proxy) { p.Finalizers = nil })
+					w.Remove()
+				}
+				w.Create()
+			},
+			Reached: func(w *world) error {
 				if w.reacted {
 					return w.gone("subject")
 				}
 				return w.ready("subject", hostA)
 			},
-			after: func(w *world) { w.sweeping = false },
+			After: func(w *world) { w.sweeping = false },
 		},
-		{name: "create-on-the-next-host", row: "X17", prepare: func(w *world) { w.noMemory[hostA] = true }, begin: createSubject, reached: onB},
+		{Name: "create-on-the-next-host", Row: "X17", Prepare: func(w *world) { w.noMemory[hostA] = true }, Begin: (*world).Create, Reached: onB},
 		{
-			name: "create-beside-a-full-pool", row: "X17", prepare: func(w *world) { w.hosts[hostA].FillPool(1 << 20) }, begin: createSubject, reached: onB,
-			after: func(w *world) { w.hosts[hostA].FillPool(50 << 30) },
+			Name: "create-beside-a-full-pool", Row: "X17", Prepare: func(w *world) { w.hosts[hostA].FillPool(1 << 20) }, Begin: (*world).Create, Reached: onB,
+			After: func(w *world) { w.hosts[hostA].FillPool(50 << 30) },
 		},
-		{name: "create-while-the-pool-stops", prepare: func(w *world) { w.hosts[hostA].FailRefreshes(1) }, begin: createSubject, reached: onA},
 		{
-			name: "fetch", begin: func(*world) {}, reached: prePulled,
+			Name: "fetch", Begin: func(*world) {}, Reached: prePulled,
 		},
 	}
 }
@@ -121,97 +107,29 @@ func prePulled(w *world) error {
 
 func repairs() []operation {
 	onA := func(w *world) error { return w.ready("subject", hostA) }
-	state := func(state, reason int) func(*world) {
-		return func(w *world) {
-			w.hosts[hostA].SetState(w.names.Domain(subjectUID), state, reason)
-			w.operator.wake("subject")
-		}
-	}
 	return []operation{
-		{name: "start", prepare: makeSubject, begin: state(stateShutoff, 1), reached: onA},
-		{name: "resume", prepare: makeSubject, begin: state(statePaused, reasonIOError), reached: onA},
-		{name: "replace", prepare: makeSubject, begin: state(stateCrashed, 1), reached: onA},
+		{Name: "replace", Prepare: (*world).Make, Begin: func(w *world) { w.down(stateCrashed, 1) }, Reached: onA},
 		{
-			name: "rebuild", prepare: makeSubject, reached: onA, // its disk is gone, and the daemon has not noticed: of L4
-			begin: func(w *world) {
-				w.hosts[hostA].RemoveFile(w.names.Overlay(subjectUID))
-				state(stateShutoff, 1)(w)
-			},
-		},
-		{
-			name: "make-again", prepare: makeSubject, reached: onA, // of L6 and X10
-			begin: func(w *world) {
-				w.hosts[hostA].RemoveDomain(w.names.Domain(subjectUID))
-				w.operator.wake("subject")
-			},
-		},
-		{
-			name: "make-again-on-the-next-host", row: "X17", prepare: makeSubject, reached: func(w *world) error { return w.ready("subject", hostB) },
-			begin: func(w *world) {
+			Name: "make-again-on-the-next-host", Row: "X17", Prepare: (*world).Make, Reached: func(w *world) error { return w.ready("subject", hostB) },
+			Begin: func(w *world) {
 				w.noMemory[hostA] = true
-				w.hosts[hostA].RemoveDomain(w.names.Domain(subjectUID))
-				w.operator.wake("subject")
+				w.LoseDomain()
 			},
 		},
 	}
 }
 
-func removals() []operation {
-	gone := func(w *world) error { return w.gone("subject") }
+// others are of what goes on beside.
+func others() []operation {
 	return []operation{
-		{name: "delete", prepare: makeSubject, begin: func(w *world) { w.remove("subject") }, reached: gone},
 		{
-			name: "delete-what-is-left", prepare: makeSubject, reached: gone, // of M3
-			begin: func(w *world) {
-				w.hosts[hostA].RemoveDomain(w.names.Domain(subjectUID))
-				w.remove("subject")
-			},
-		},
-		{
-			name: "retain", prepare: func(w *world) {
-				makeSubject(w)
-				w.update("subject", func(p *v1alpha1.Proxy) { p.Spec.DeletionPolicy = v1alpha1.DeletionRetain })
-			},
-			begin: func(w *world) { w.remove("subject") },
-			reached: func(w *world) error {
-				return errors.Join(w.without("subject"), w.instance(hostA, func(m libvirt.Mark) bool { return m.Retained }))
-			},
-			after: func(w *world) {
-				w.sweepAll()
-				if err := w.instance(hostA, func(m libvirt.Mark) bool { return m.Retained }); err != nil {
-					w.t.Errorf("the retained instance: %v", err)
-				}
-				w.removeByHand(hostA)
-			},
-		},
-		{
-			name: "abandon", prepare: func(w *world) {
-				makeSubject(w)
-				w.away[hostA] = true
-			},
-			begin: func(w *world) {
-				w.update("subject", func(p *v1alpha1.Proxy) {
-					p.Annotations = map[string]string{v1alpha1.AnnotationAbandon: v1alpha1.AbandonConfirmed}
-				})
-				w.remove("subject")
-			},
-			reached: func(w *world) error { return w.without("subject") },
-			after: func(w *world) {
-				delete(w.away, hostA)
-				w.sweepAll()
-				if left := w.ofSubject(hostA); len(left) > 0 {
-					w.t.Errorf("its host is back, and what was abandoned is not collected: %q", left)
-				}
-			},
-		},
-		{
-			name: "listen-again", prepare: makeSubject, begin: func(w *world) {
+			Name: "listen-again", Prepare: (*world).Make, Begin: func(w *world) {
 				for _, d := range w.hosts {
 					d.CutEvents()
 				}
 				w.hosts[hostA].SetState(w.names.Domain(subjectUID), stateShutoff, 1)
 			},
-			reached: func(w *world) error {
+			Reached: func(w *world) error {
 				for host, d := range w.hosts {
 					if d.Listeners() == 0 {
 						return fmt.Errorf("nobody listens to host %s", host)
@@ -220,25 +138,13 @@ func removals() []operation {
 				return w.ready("subject", hostA)
 			},
 		},
-		{
-			name: "collect-volumes-alone", row: "M3", prepare: volumesAlone, begin: func(w *world) { w.sweeping = true }, reached: (*world).tidy,
-			after: func(w *world) { w.sweeping = false },
-		},
-		{name: "collect", prepare: litter, begin: func(w *world) { w.sweeping = true }, reached: (*world).tidy, after: func(w *world) { w.sweeping = false }},
+		{Name: "collect", Prepare: litter, Begin: func(w *world) { w.sweeping = true }, Reached: (*world).tidy, After: func(w *world) { w.sweeping = false }},
 	}
-}
-
-func createSubject(w *world) { w.create("subject", subjectUID, nil) }
-
-// makeSubject has the subject Ready on hostA, as users would meet it, and a disk of a user's backed by the same base.
-func makeSubject(w *world) {
-	createSubject(w)
-	w.settle(func() error { return w.ready("subject", hostA) })
 }
 
 // litter is what crashes and changes of the configuration leave.
 func litter(w *world) {
-	makeSubject(w)
+	w.Make()
 	d := w.hosts[hostA]
 	source := w.names.Base(entryName, imageURL, "")
 	d.AddVolume(source.NewVolume(), "unfinished")
@@ -248,15 +154,7 @@ func litter(w *world) {
 		d.AddVolume(w.marker(volume), "")
 	}
 	d.AddVolume(w.marker(source.NewVolume()), "")
-	plantInstance(w.t, d, w.names, entryName, uuid.NewString())
-}
-
-// volumesAlone are what a crash in the midst of a creation leaves, of a Proxy that is gone.
-func volumesAlone(w *world) {
-	makeSubject(w)
-	uid := uuid.NewString()
-	w.hosts[hostA].AddVolume(w.names.Overlay(uid), "no domain")
-	w.hosts[hostA].AddVolume(w.names.Seed(uid), "no domain")
+	must(w.t, w.decoys().Orphan(ground{d}))
 }
 
 func (w *world) marker(volume string) string {
@@ -275,9 +173,6 @@ func (w *world) tidy() error {
 	return w.ready("subject", hostA)
 }
 
-// anyHost is where a Proxy is that may be on either.
-const anyHost = ""
-
 // ready is nil where a Proxy is Ready on a host, and has exactly one instance, there.
 func (w *world) ready(name, host string) error {
 	p := w.proxy(name)
@@ -285,7 +180,7 @@ func (w *world) ready(name, host string) error {
 		return errors.New("there is no Proxy " + name)
 	}
 	ready := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
-	if host == anyHost {
+	if host == faults.AnyHost {
 		host = p.Status.Host
 	}
 	if ready == nil || ready.Status != "True" || p.Status.Host != host {
@@ -318,6 +213,9 @@ func (w *world) instance(host string, marked func(libvirt.Mark) bool) error {
 	}
 	if missing := w.hosts[host].MissingFiles(info.Name); len(missing) > 0 {
 		return fmt.Errorf("the guest runs on files that are gone: %q", missing)
+	}
+	if seed, _ := w.hosts[host].Content(w.names.Seed(subjectUID)); len(bytes.Trim(seed, "\x00")) == 0 {
+		return errors.New("the seed is empty")
 	}
 	text, err := b.Metadata(w.t.Context(), info.Name, libvirt.MarkNamespace)
 	if err != nil {
@@ -398,18 +296,6 @@ func (w *world) sweepAll() {
 	w.sweeping = true
 	w.rest(2*grace + 3*sweepEvery)
 	w.sweeping = false
-}
-
-// removeByHand takes the subject's instance off a host, as its user would.
-func (w *world) removeByHand(host string) {
-	w.t.Helper()
-	p := w.operator.provider
-	for err := error(nil); !provider.IsNotFound(err); {
-		err = p.Delete(w.t.Context(), provider.InstanceRef{Host: host, UID: uuid.MustParse(subjectUID).String()})
-		if err != nil && !provider.IsNotFound(err) {
-			w.t.Fatal(err)
-		}
-	}
 }
 
 // clear deletes every Proxy, wants no image any more, and returns what is left on the hosts then of what an operator made, and what it touched of

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !race
+
 package faults_test
 
 import (
@@ -74,12 +76,12 @@ func (w *world) start() {
 	must(w.t, err)
 	var made provider.Provider = o.provider
 	if w.twice {
-		made = doubled{o.provider}
+		made = doubled{o.provider, w}
 	}
 	set := proxy.Set{File: file, Providers: map[string]provider.Provider{entryName: made}}
 	api := o.life.Client(w.api)
 	o.proxies = &proxy.Reconciler{
-		Client: w.cache(api), Live: api, Current: func() proxy.Set { return set }, Identity: identity, Probes: &healthy{known: map[string]bool{}},
+		Client: w.cache(o.life, api), Live: api, Current: func() proxy.Set { return set }, Identity: identity, Probes: &healthy{known: map[string]bool{}},
 		Guest: willing{}, Events: deaf{}, Now: time.Now, Pace: pace,
 	}
 	o.collector = &collector.Collector{
@@ -243,12 +245,18 @@ func (w *world) agent(arch string) (libvirt.AgentFile, error) {
 }
 
 // doubled makes two Creates at once of each.
-type doubled struct{ *libvirt.Provider }
+type doubled struct {
+	*libvirt.Provider
+	world *world
+}
 
 func (d doubled) Create(ctx context.Context, spec provider.InstanceSpec) (provider.Instance, error) {
 	var other sync.WaitGroup
-	other.Go(func() { _, _ = d.Provider.Create(ctx, spec) }) // the first one's answer is as good
+	other.Go(func() { _, _ = d.Provider.Create(ctx, spec) }) // the other one's answer is as good
 	defer other.Wait()
+	if d.world.lead > 0 {
+		time.Sleep(d.world.lead)
+	}
 	return d.Provider.Create(ctx, spec)
 }
 

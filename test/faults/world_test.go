@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build !race
+
 package faults_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"net/netip"
 	"slices"
@@ -32,7 +35,7 @@ const (
 	entryName = "kvm2-home"
 	namespace = "team-a"
 	// hostA is where a new Proxy goes, for hostB has the bystander.
-	hostA, hostB = "a", "b"
+	hostA, hostB = faults.HostA, faults.HostB
 	subjectUID   = "11111111-2222-4333-8444-555555555555"
 	bystanderUID = "99999999-2222-4333-8444-555555555555"
 )
@@ -51,6 +54,8 @@ type world struct {
 	hosts    map[string]*libvirttest.Daemon
 	api      client.WithWatch
 	operator *operator
+	// lead is how long the first of two Creates is ahead of the second.
+	lead time.Duration
 	// reacted: onFault was done.
 	reacted bool
 	// cached is what the operator's cache has of Proxies.
@@ -73,11 +78,13 @@ type quirks struct {
 	// behind: the operator's cache of Proxies is behind by as much as cacheBehind, and the next operator begins with it.
 	behind bool
 	// onFault is what somebody does once the fault was made; nil for nothing.
-	onFault func(*world)
+	onFault func()
 	// sweeping has the collector of the operator work.
 	sweeping bool
 	// fickle: once an operator was killed, the providers file has no new instance go to hostA, which is closed then.
 	fickle, closed bool
+	// relents: once an operator was killed, hostA has memory again.
+	relents bool
 	// retired: the providers file names no image any more, and the operator has another agent.
 	retired bool
 }
@@ -93,7 +100,7 @@ func emptyWorld(t *testing.T) *world {
 	w.api = newAPI(&v1alpha1.ProviderHealth{ObjectMeta: metav1.ObjectMeta{Name: entryName}})
 	for _, host := range []string{hostA, hostB} {
 		w.hosts[host] = libvirttest.New(libvirttest.Config{Hostname: host, Networks: []string{"egress"}})
-		plantDecoys(t, names, w.hosts[host])
+		must(t, w.decoys().Plant(ground{w.hosts[host]}))
 		w.keep(host, w.everything(host)...)
 	}
 	w.mannered()
@@ -187,6 +194,16 @@ func (w *world) end() {
 
 // callTakes is how long a call takes where calls take their time.
 const callTakes = time.Millisecond
+
+// leads are how many calls the first of two Creates is ahead, at most: more than a Create makes.
+const leads = 40
+
+// leadOf a case: each has another.
+func leadOf(f faults.Fault) time.Duration {
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(f.Step + faults.Step(f.Kind))) // never fails
+	return time.Duration(sum.Sum32()%leads) * callTakes
+}
 
 // before is what a host does with a call.
 func (w *world) before(host string) libvirttest.Fault {
@@ -405,6 +422,9 @@ func (w *world) turn() {
 	if dead {
 		w.injector.Note("--- another operator starts")
 		w.closed = w.fickle
+		if w.relents {
+			delete(w.noMemory, hostA)
+		}
 		w.start()
 	}
 }
@@ -415,7 +435,7 @@ func (w *world) react() {
 		return
 	}
 	w.reacted = true
-	w.onFault(w)
+	w.onFault()
 }
 
 func must(t *testing.T, err error) {

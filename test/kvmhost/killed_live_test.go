@@ -84,6 +84,12 @@ func TestAKilledTestLeavesNothing(t *testing.T) {
 	child := exec.CommandContext(t.Context(), self)
 	child.Env = append(os.Environ(), untilKilled+"=1")
 	child.Stderr = os.Stderr
+	held, err := os.Create(filepath.Join(t.TempDir(), "held"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	child.ExtraFiles = []*os.File{held}
 	out, err := child.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -99,6 +105,19 @@ func TestAKilledTestLeavesNothing(t *testing.T) {
 	if err != nil || line != "runs\n" {
 		t.Fatalf("it says %q, %v", line, err)
 	}
+	t.Run("what a test had open does not stay open with its host", func(t *testing.T) {
+		for _, pid := range processes(t, left) {
+			links, err := filepath.Glob(filepath.Join("/proc", pid, "fd", "*"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, link := range links {
+				if file, _ := os.Readlink(link); file == held.Name() {
+					t.Errorf("process %s has %s open", pid, file)
+				}
+			}
+		}
+	})
 	t.Run("M19: what a test that was killed leaves, a guest that runs and its disk among it, goes by its host's number", func(t *testing.T) {
 		pids := processes(t, left)
 		if state, err := left.Virsh(t.Context(), "domstate", heldDomain); err != nil || strings.TrimSpace(state) != "running" {

@@ -11,6 +11,12 @@ fail() {
 	exit 1
 }
 
+# What else the caller has open is its own: a daemon would keep it, and a lock on it, for as long as its host is up.
+for descriptor in "/proc/$$/fd"/*; do
+	descriptor=${descriptor##*/}
+	((descriptor <= 2 || descriptor == 255)) || eval "exec $descriptor>&-" # 255 is the command that sources this
+done
+
 # setting NAME: a boolean of the environment, as strconv.ParseBool reads it; false where there is none.
 setting() {
 	case ${!1:-} in

@@ -30,13 +30,16 @@ type hoard struct {
 	asked []provider.Leftover
 	dry   bool
 	moot  map[string]bool
-	// before anything is removed.
-	before func()
+	// before anything is removed, and whenever the host is asked what it holds.
+	before, looked func()
 }
 
 func (h *hoard) Hosts() []provider.HostState { return h.hosts }
 
 func (h *hoard) Leftovers(_ context.Context, host string) ([]provider.Leftover, error) {
+	if h.looked != nil {
+		h.looked()
+	}
 	return slices.Clone(h.left[host]), h.err
 }
 

@@ -49,7 +49,7 @@ func newStage(t *testing.T, instances, lost int) *stage {
 	s := &stage{t: t, host: h}
 	s.Collector, s.said, s.now = newCollector(On, h)
 	s.paper = s.Ledger.(*paper)
-	s.Collector.Proxies = func(context.Context) (Proxies, error) {
+	s.Proxies = func(context.Context) (Proxies, error) {
 		all, err := NewProxies(s.proxies)
 		return all, errors.Join(err, s.apiErr)
 	}
@@ -104,7 +104,7 @@ func (s *stage) left() int { return len(s.host.left["h1"]) }
 func (s *stage) again() {
 	next, said, now := newCollector(s.Mode, s.host)
 	*now = *s.now
-	next.Proxies, next.Ledger = s.Collector.Proxies, s.paper
+	next.Proxies, next.Ledger = s.Proxies, s.paper
 	s.Collector, s.said, s.now = next, said, now
 }
 
@@ -132,6 +132,17 @@ func TestInstancesWithoutAProxy(t *testing.T) {
 			Proxy{UID: uidOf(2), Deleting: true})
 		s.grace()
 		s.want()
+	})
+	// Of X11, which is proven on the real host.
+	t.Run("a Proxy that comes back while the host is asked keeps its instance", func(t *testing.T) {
+		s := newStage(t, 12, 1)
+		s.pass(0)
+		s.host.looked = func() { s.proxies = append(s.proxies, Proxy{UID: uidOf(0)}) }
+		s.pass(s.Grace)
+		s.want()
+		if s.left() != 12 {
+			t.Errorf("%d are left", s.left())
+		}
 	})
 	t.Run("a Proxy that comes back begins the grace period anew", func(t *testing.T) {
 		s := newStage(t, 12, 1)

@@ -210,7 +210,7 @@ func (s *sweep) reclaim(ctx context.Context, surveys []survey) (removed map[stri
 	return removed
 }
 
-func (s *sweep) reclaimHost(ctx context.Context, v survey) (removed []string) {
+func (s *sweep) reclaimHost(ctx context.Context, v survey) []string {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
 	at := place{s.entry, v.host}
@@ -228,7 +228,6 @@ func (s *sweep) reclaimHost(ctx context.Context, v survey) (removed []string) {
 		s.seen.again(at, r.Leftover, s.Now())
 		switch {
 		case r.Removed:
-			removed = append(removed, nameOf(at.host, r.UID))
 			s.Report.Collected(at.entry, at.host, r.Leftover, s.Mode == DryRun)
 		case r.UID != "" && !r.Moot:
 			s.Report.Kept(at.entry, at.host, r.Leftover, r.Kept)
@@ -239,5 +238,20 @@ func (s *sweep) reclaimHost(ctx context.Context, v survey) (removed []string) {
 	if err != nil {
 		s.failed(ctx, at, err)
 	}
-	return removed
+	return whole(at.host, chosen, results)
+}
+
+// whole are the instances of which all went that was chosen. One of which something is left is still to come: it would count twice otherwise, and the brake
+// would take its last volume for another instance.
+func whole(host string, chosen []provider.Leftover, results []provider.Reclaimed) (removed []string) {
+	gone := map[string]bool{}
+	for _, r := range results {
+		gone[r.Object] = r.Removed || r.Moot
+		if name := nameOf(host, r.UID); r.Removed && !slices.Contains(removed, name) {
+			removed = append(removed, name)
+		}
+	}
+	return slices.DeleteFunc(removed, func(name string) bool {
+		return slices.ContainsFunc(chosen, func(l provider.Leftover) bool { return nameOf(host, l.UID) == name && !gone[l.Object] })
+	})
 }

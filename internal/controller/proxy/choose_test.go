@@ -23,6 +23,10 @@ func someHosts(r *rand.Rand) []provider.HostState {
 		hosts[i] = provider.HostState{
 			Name: fmt.Sprintf("h%d", i), Ready: r.IntN(4) > 0, Reason: "Unreachable", Unschedulable: r.IntN(6) == 0, RoomKnown: r.IntN(4) > 0,
 			FreeMemoryMiB: r.Int64N(4096), PoolAvailableGiB: r.Int64N(6), Instances: r.IntN(6), MaxInstances: r.IntN(8), CPUs: r.IntN(5), MaxVCPUs: r.IntN(3) * 4,
+			Lacks: map[string]string{},
+		}
+		if r.IntN(4) == 0 {
+			hosts[i].Lacks["arm"] = "architecture aarch64 (the host is x86_64)"
 		}
 	}
 	return hosts
@@ -31,7 +35,7 @@ func someHosts(r *rand.Rand) []provider.HostState {
 // fits says in its own words whether a host can take an instance beside what is there already.
 func fits(d demand, h provider.HostState, l load) bool {
 	switch {
-	case d.pin != "" && d.pin != h.Name, h.Unschedulable, !h.Ready, d.avoid[h.Name] != "":
+	case d.pin != "" && d.pin != h.Name, h.Unschedulable, !h.Ready, d.avoid[h.Name] != "", d.image == "arm" && len(h.Lacks) > 0:
 		return false
 	case h.MaxInstances > 0 && max(h.Instances, l.instances)+1 > h.MaxInstances:
 		return false
@@ -52,6 +56,9 @@ func TestX8PlacementOverHosts(t *testing.T) {
 			hosts, loads := someHosts(r), map[string]load{}
 			for i := range 12 {
 				d := demand{vcpus: 1 + r.IntN(4), memoryMiB: 64 + r.Int64N(1024), uid: fmt.Sprint(n, "/", i), avoid: map[string]string{}}
+				if r.IntN(3) == 0 {
+					d.image = "arm"
+				}
 				if r.IntN(4) == 0 {
 					d.pin = fmt.Sprintf("h%d", r.IntN(7))
 				}

@@ -128,7 +128,7 @@ func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
 		p.provisioned(metav1.ConditionFalse, downReason(made.State), p.down())
 		p.lookAgain(probe.Jitter(r.retry(p.proxy.UID)))
 		return false, nil
-	case provider.KindOf(err) == provider.Capacity && (!p.found || p.movable()):
+	case provider.KindOf(err) == provider.Capacity && (!p.found || p.movable()), reasonOf(err) == provider.HostIncapable && !p.found:
 		return false, r.full(ctx, p, err)
 	}
 	r.uncreated(p, err)
@@ -141,7 +141,7 @@ func (p *pass) movable() bool {
 	return p.instance.State == provider.StateStopped && p.proxy.Spec.Mode != v1alpha1.ModePinned
 }
 
-// full remembers that a host has no room, and leaves it for another where there is one.
+// full remembers that a host has no room, or lacks something, and leaves it for another where there is one.
 func (r *Reconciler) full(ctx context.Context, p *pass, cause error) error {
 	r.notes.of(p.proxy.UID, func(n *note) {
 		if n.full == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
-// fullFor is how long a host that answered Capacity is passed over where others would do.
+// fullFor is how long a host that answered Capacity, or that it lacks something, is passed over where others would do.
 const fullFor = time.Minute
 
 // place chooses a host, and writes it before anything changes there.
@@ -54,14 +54,16 @@ func (r *Reconciler) choose(ctx context.Context, p *pass) (host, why, over strin
 	for _, h := range hosts {
 		seen[h.Name] = h.PoolSeen
 	}
-	d := demand{pin: p.pin(), memoryMiB: int64(p.spec.MemoryMiB), vcpus: p.spec.VCPUs, uid: string(p.proxy.UID), avoid: map[string]string{}}
+	d := demand{
+		pin: p.pin(), memoryMiB: int64(p.spec.MemoryMiB), vcpus: p.spec.VCPUs, image: p.spec.Image.Name, uid: string(p.proxy.UID), avoid: map[string]string{},
+	}
 	r.notes.of(p.proxy.UID, func(n *note) {
 		if over = overQuota(p.entry, p.proxy.Namespace, d, r.notes.usage(p.entry.Name, p.proxy.Namespace, p.proxy.UID)); over != "" {
 			return
 		}
 		for name, at := range n.full {
 			if p.now.Sub(at) < fullFor {
-				d.avoid[name] = "answered lately that it has no room"
+				d.avoid[name] = "answered lately that it cannot take it"
 			}
 		}
 		p.helpless = helpless(d, hosts)
@@ -130,6 +132,7 @@ func (p *pass) pin() string {
 func (r *Reconciler) writePlacement(ctx context.Context, p *pass, host string) error {
 	p.proxy.Status.Host, p.proxy.Status.AssignedAddresses = host, texts(addressesOf(p.slots[host]))
 	p.clearInstance()
+	p.stall("", "")
 	p.provisioned(metav1.ConditionFalse, v1alpha1.ReasonCreating, "the instance is being made on host "+host)
 	p.summarise()
 	if err := r.patchStatus(ctx, p, client.MergeFromWithOptions(p.stored, client.MergeFromWithOptimisticLock{})); err != nil {
@@ -166,7 +169,7 @@ const (
 	moved
 )
 
-// moveOn leaves a host for another: the pinned one, or after Capacity any that has room. It does so only once the old host is confirmed
+// moveOn leaves a host for another: the pinned one, or after a refusal any that can take the instance. It does so only once the old host is confirmed
 // clean. Where it goes nowhere, it says why.
 func (r *Reconciler) moveOn(ctx context.Context, p *pass) (m move, why string, err error) {
 	host, why, over, err := r.choose(ctx, p)
@@ -193,7 +196,7 @@ func (r *Reconciler) moveOn(ctx context.Context, p *pass) (m move, why string, e
 	return moved, "", r.writePlacement(ctx, p, host)
 }
 
-// wasFull says whether a host answered lately that it has no room.
+// wasFull says whether a host answered lately that it cannot take the instance.
 func (r *Reconciler) wasFull(p *pass, host string) (full bool) {
 	r.notes.of(p.proxy.UID, func(n *note) {
 		at, ok := n.full[host]

@@ -17,6 +17,8 @@ type demand struct {
 	pin       string
 	memoryMiB int64
 	vcpus     int
+	// image is the key of what it boots; empty for an image that the Proxy brings.
+	image string
 	// uid spreads what is equal otherwise.
 	uid string
 	// avoid says of some hosts why they will not do.
@@ -103,7 +105,7 @@ func helpless(d demand, hosts []provider.HostState) bool {
 		if h.Unschedulable || d.pin != "" && h.Name != d.pin {
 			continue
 		}
-		if h.Ready || h.Reason != provider.HostIncapable {
+		if h.Lacks[d.image] == "" && (h.Ready || h.Reason != provider.HostIncapable) {
 			return false
 		}
 		may = true
@@ -119,6 +121,8 @@ func unfitness(d demand, h provider.HostState, l load) string {
 		return "takes no new instances (schedulable: false)"
 	case !h.Ready:
 		return strings.TrimSuffix(h.Reason+": "+h.Message, ": ")
+	case h.Lacks[d.image] != "":
+		return "cannot run its image, and lacks " + h.Lacks[d.image]
 	case d.avoid[h.Name] != "":
 		return d.avoid[h.Name]
 	case h.MaxInstances > 0 && h.Instances >= h.MaxInstances:

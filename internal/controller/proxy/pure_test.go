@@ -120,6 +120,7 @@ func TestChoose(t *testing.T) {
 func TestHelpless(t *testing.T) {
 	incapable := provider.HostState{Name: "a", Reason: provider.HostIncapable}
 	down := provider.HostState{Name: "b", Reason: provider.HostUnreachable}
+	lacking := provider.HostState{Name: "d", Ready: true, Reason: provider.HostReady, Lacks: map[string]string{"arm": "architecture aarch64"}}
 	closed := provider.HostState{Name: "c", Ready: true, Reason: provider.HostReady, Unschedulable: true}
 	for name, c := range map[string]struct {
 		demand demand
@@ -130,6 +131,9 @@ func TestHelpless(t *testing.T) {
 		"one may come back":                {demand{}, []provider.HostState{incapable, down}, false},
 		"the pinned one lacks something":   {demand{pin: "a"}, []provider.HostState{incapable, down}, true},
 		"an unschedulable one is no help":  {demand{}, []provider.HostState{incapable, closed}, true},
+		"none runs its image":              {demand{image: "arm"}, []provider.HostState{lacking, lacking}, true},
+		"one runs its image":               {demand{image: "arm"}, []provider.HostState{lacking, {Name: "e", Ready: true}}, false},
+		"they run another image":           {demand{image: "x86"}, []provider.HostState{lacking}, false},
 		"there is none where it may go":    {demand{pin: "x"}, []provider.HostState{incapable}, false},
 		"all are unschedulable, and ready": {demand{}, []provider.HostState{closed}, false},
 	} {
@@ -166,7 +170,10 @@ func TestResolveDefaultsAndURLs(t *testing.T) {
 	if wrong != nil {
 		t.Fatal(wrong)
 	}
-	want := provider.Shape{Image: provider.Image{Name: "tiny"}, VCPUs: 1, MemoryMiB: 512, DiskSizeGiB: 4, Software: provider.SoftwareAgent, Port: 3128}
+	want := provider.Shape{
+		Image: provider.Image{Name: "tiny"}, VCPUs: 1, MemoryMiB: 512, DiskSizeGiB: 4, Software: provider.SoftwareAgent, Port: 3128,
+		DestinationsSHA256: file.DestinationsSHA256(&file.Entries[0]),
+	}
 	if diff := cmp.Diff(want, shape); diff != "" {
 		t.Error(diff)
 	}

@@ -32,21 +32,21 @@ func (b *backend) Pool(ctx context.Context, refresh bool) (libvirt.PoolInfo, err
 	if err := desc.Unmarshal(xml); err != nil {
 		return libvirt.PoolInfo{}, fmt.Errorf("pool %s: unreadable description: %w", b.pool, err)
 	}
-	state, err := inPool(ctx, b, func(c *golibvirt.Libvirt, p golibvirt.StoragePool) (libvirt.PoolInfo, error) {
-		state, capacity, _, available, err := c.StoragePoolGetInfo(p)
-		return libvirt.PoolInfo{
-			Active:   golibvirt.StoragePoolState(state) == golibvirt.StoragePoolRunning,
-			Capacity: int64(capacity), Available: int64(available),
-		}, err
-	})
-	if err != nil {
-		return libvirt.PoolInfo{}, err
-	}
-	state.UUID, state.Type = desc.UUID, desc.Type
+	info := libvirt.PoolInfo{UUID: desc.UUID, Type: desc.Type, Active: true}
 	if desc.Target != nil {
-		state.Path = desc.Target.Path
+		info.Path = desc.Target.Path
 	}
-	return state, nil
+	if refresh && desc.Capacity != nil && desc.Available != nil { // only an active pool can be refreshed; the daemon says bytes
+		info.Capacity, info.Available = int64(desc.Capacity.Value), int64(desc.Available.Value)
+		return info, nil
+	}
+	return inPool(ctx, b, func(c *golibvirt.Libvirt, p golibvirt.StoragePool) (libvirt.PoolInfo, error) {
+		state, capacity, _, available, err := c.StoragePoolGetInfo(p)
+		info := info
+		info.Active = golibvirt.StoragePoolState(state) == golibvirt.StoragePoolRunning
+		info.Capacity, info.Available = int64(capacity), int64(available)
+		return info, err
+	})
 }
 
 // StartPool starts the inactive pool.

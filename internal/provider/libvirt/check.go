@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
@@ -103,6 +105,9 @@ func (p *Provider) inspect(ctx context.Context, h *host) (provider.HostState, er
 	if _, err := p.capable(ctx, h, need{Arch: p.usualArch(info.Arch), Emulation: p.entry.AllowEmulation}); err != nil {
 		return s, err
 	}
+	if s.Lacks, err = p.lacks(ctx, h, info.Arch); err != nil {
+		return s, translate(h.name, "", "reading the capabilities", err)
+	}
 	pool, err := h.backend.Pool(ctx, false)
 	if err != nil {
 		return s, translate(h.name, "pool "+h.cfg.Pool, "looking at the pool", err)
@@ -120,6 +125,36 @@ func (p *Provider) inspect(ctx context.Context, h *host) (provider.HostState, er
 		}
 	}
 	return s, nil
+}
+
+// lacks says of the entry's images, by their keys, what a host of that architecture lacks to run them; the empty key is for images that Proxies bring.
+func (p *Provider) lacks(ctx context.Context, h *host, own string) (map[string]string, error) {
+	needs := map[string]need{}
+	for key, image := range p.entry.Images {
+		needs[key] = p.needOf(image)
+	}
+	if len(p.entry.AllowURLImages) > 0 {
+		needs[""] = p.needOf(config.Image{})
+	}
+	lacks := map[string]string{}
+	for key, n := range needs {
+		o := offer{Arch: own}
+		if n.Arch == own || n.Emulation {
+			var err error
+			if o, err = h.offer(ctx, n.Arch); err != nil {
+				return nil, err
+			}
+		}
+		if _, missing := match(n, o); len(missing) > 0 {
+			lacks[key] = strings.Join(missing, "; and ")
+		}
+	}
+	return lacks, nil
+}
+
+// needOf an image.
+func (p *Provider) needOf(image config.Image) need {
+	return need{Arch: archOr(image.Arch), EFI: image.Firmware == config.FirmwareEFI, Emulation: p.entry.AllowEmulation}
 }
 
 // usualArch is the host's own architecture where an image of the entry has it, or else that of any image: a host is ready when it can

@@ -83,9 +83,7 @@ func allowHost(allowed []string, host string) error {
 
 // checkCapable finds how the guest is run.
 func (c *creation) checkCapable(ctx context.Context) error {
-	guest, err := c.capable(ctx, c.host, need{
-		Arch: c.image.Arch, EFI: c.image.Firmware == config.FirmwareEFI, Emulation: c.entry.AllowEmulation,
-	})
+	guest, err := c.capable(ctx, c.host, c.needOf(c.image.Image))
 	c.guest = guest
 	return err
 }

@@ -25,10 +25,7 @@ func newFetches(depot *image.Depot, notify func(uid string)) *fetches {
 func (f *fetches) leave(uid string, but ...image.Key) { f.manager.Leave(uid, but...) }
 
 // findSupplies finds base and agent. It waits for one at a time; what it waited for stays wanted while its host cannot be asked.
-func (c *creation) findSupplies(ctx context.Context) (err error) {
-	if c.volumes, err = c.listVolumes(ctx); err != nil {
-		return err
-	}
+func (c *creation) findSupplies(ctx context.Context) error {
 	if err := c.findBase(ctx); err != nil {
 		return err
 	}
@@ -45,10 +42,22 @@ type supply struct {
 	path string
 }
 
+// listedVolumes are the pool's volumes as this call saw them first.
+func (c *creation) listedVolumes(ctx context.Context) (volumes []string, err error) {
+	if c.volumes == nil {
+		c.volumes, err = c.listVolumes(ctx)
+	}
+	return c.volumes, err
+}
+
 // supplied finds what is published of a source, or has it published in the background: InProgress until it is.
 func (c *creation) supplied(ctx context.Context, s Source, object string, work image.Job) (supply, error) {
 	key := image.Key{Host: c.name, Image: s.stem}
-	found, ok, err := c.findSupply(ctx, s, c.volumes)
+	volumes, err := c.listedVolumes(ctx)
+	if err != nil {
+		return supply{}, err
+	}
+	found, ok, err := c.findSupply(ctx, s, volumes)
 	if ok || err != nil {
 		return found, err
 	}

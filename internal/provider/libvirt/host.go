@@ -20,6 +20,7 @@ type host struct {
 	cfg     config.Host
 	backend Backend
 	room    reservations
+	turns   poolTurns
 	census  *census
 	memory  memory
 
@@ -50,7 +51,7 @@ type cachedOffer struct {
 
 func newHost(ctx context.Context, cfg config.Host, backend Backend) *host {
 	return &host{
-		name: cfg.Name, cfg: cfg, backend: backend, census: newCensus(ctx, backend.Domains, 2*pollEvery),
+		name: cfg.Name, cfg: cfg, backend: backend, turns: newPoolTurns(), census: newCensus(ctx, backend.Domains, 2*pollEvery),
 		marks: map[string]noted{}, making: map[string]bool{}, offers: map[string]cachedOffer{},
 		writing: map[string]bool{}, used: map[string]time.Time{},
 		state: provider.HostState{

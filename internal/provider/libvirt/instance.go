@@ -37,12 +37,12 @@ func (c *creation) makeVolume(ctx context.Context, s volumeSpec) error {
 	if err != nil {
 		return translate(c.name, "volume "+s.Name, "describing it", err)
 	}
-	err = c.backend.CreateVolume(ctx, text)
+	err = c.createVolume(ctx, c.backend, text)
 	if IsCode(err, CodeVolumeExists) {
 		if err := c.deleteVolume(ctx, s.Name); err != nil {
 			return err
 		}
-		err = c.backend.CreateVolume(ctx, text)
+		err = c.createVolume(ctx, c.backend, text)
 	}
 	if err != nil {
 		return translate(c.name, "volume "+s.Name, "making it", err)

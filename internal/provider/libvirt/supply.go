@@ -159,12 +159,6 @@ func (c *creation) unreadableMarker(err error) *provider.Error {
 // verified compares a published volume with its marker. One that differs is taken out of use, by its marker alone: guests may run on it.
 func (c *creation) verified(ctx context.Context, p Published) (path string, err error) {
 	info, err := c.backend.Volume(ctx, p.Volume)
-	if IsCode(err, CodeSystemError) {
-		_, err = c.refreshPool(ctx, c.backend) // its file is gone, perhaps, and the daemon does not know yet
-		if err == nil {
-			info, err = c.backend.Volume(ctx, p.Volume)
-		}
-	}
 	if err != nil && !IsCode(err, CodeNoVolume) {
 		return "", translate(c.name, "volume "+p.Volume, "looking at it", err)
 	}

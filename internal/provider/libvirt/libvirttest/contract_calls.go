@@ -17,7 +17,7 @@ import (
 )
 
 // each calls every method of a Backend but Close, about one domain and one volume that may be there. What would make one makes another.
-func (c *contract) each(t *testing.T, ctx context.Context, b libvirt.Backend, name string, judge func(method string, err error)) {
+func (c *contract) each(ctx context.Context, t *testing.T, b libvirt.Backend, name string, judge func(method string, err error)) {
 	t.Helper()
 	quiet := func([]byte) {}
 	failed := func(_ any, err error) error { return err }
@@ -111,7 +111,7 @@ func (c *contract) endedContext(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	var answer *libvirt.DaemonError
-	c.each(t, ended, c.Backend, name, func(method string, err error) {
+	c.each(ended, t, c.Backend, name, func(method string, err error) {
 		if !errors.Is(err, context.Canceled) || errors.As(err, &answer) {
 			t.Errorf("%s: got %v, want the context's own error", method, err)
 		}
@@ -178,7 +178,7 @@ func (c *contract) closed(t *testing.T) {
 		b.Close()
 		b.Close()
 		var answer *libvirt.DaemonError
-		c.each(t, t.Context(), b, name, func(method string, err error) {
+		c.each(t.Context(), t, b, name, func(method string, err error) {
 			if err == nil || errors.As(err, &answer) {
 				t.Errorf("%s over %s: got %v, want an error that says nothing of the host", method, what, err)
 			}

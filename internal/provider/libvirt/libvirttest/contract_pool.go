@@ -42,7 +42,7 @@ func (c *contract) cachedPool(t *testing.T) {
 	}
 	_, err := c.Volume(t.Context(), name)
 	wantCode(t, "a file that the daemon does not know", err, libvirt.CodeNoVolume)
-	wantCode(t, "a volume where a file is that the daemon does not know", c.CreateVolume(t.Context(), "<volume><name>"+name+"</name><capacity>1</capacity></volume>"), libvirt.CodeSystemError)
+	wantCode(t, "a volume where a file is that the daemon does not know", c.CreateVolume(t.Context(), "<volume><name>"+name+"</name><capacity>1</capacity></volume>"), libvirt.CodeOperationInvalid)
 	after, listed := look(true)
 	if after.Available == before.Available || !listed {
 		t.Errorf("after a refresh: %+v, listed %t; before: %+v", after, listed, before)
@@ -55,10 +55,13 @@ func (c *contract) cachedPool(t *testing.T) {
 		t.Errorf("the daemon noticed that a file is gone without a refresh: %+v, listed %t; before: %+v", cached, listed, after)
 	}
 	_, err = c.Volume(t.Context(), name)
-	wantCode(t, "a volume whose file is gone", err, libvirt.CodeSystemError)
+	wantCode(t, "a volume whose file is gone", err, libvirt.CodeNoVolume)
 	if _, listed := look(true); listed {
 		t.Error("a file that is gone is listed after a refresh")
 	}
 	_, err = c.Volume(t.Context(), name)
 	wantCode(t, "a file that is gone, after a refresh", err, libvirt.CodeNoVolume)
+	c.makeVolume(t, name, "raw", 4096, "")
+	c.world.RemoveFile(t, name)
+	ok(t, "delete a volume whose file is gone", c.DeleteVolume(t.Context(), name))
 }

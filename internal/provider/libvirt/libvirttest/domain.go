@@ -33,6 +33,7 @@ type domain struct {
 	off           chan struct{} // closed when the reader's guest goes off
 	live          string        // what its live XML shows beyond its definition
 	addresses     map[libvirt.AddressSource]answer
+	opened        map[string]*volume // the files that its guest has open, by path
 }
 
 type definition struct {
@@ -312,6 +313,7 @@ func (b *Backend) Start(ctx context.Context, name string) error {
 		}
 		d.runs++
 		dom.state, dom.reason, dom.run = stateRunning, reasonBooted, d.runs
+		dom.opened = d.filesOf(dom.def)
 		return nil
 	})
 }

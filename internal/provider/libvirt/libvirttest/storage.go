@@ -248,7 +248,7 @@ func (b *Backend) Volume(ctx context.Context, name string) (info libvirt.VolumeI
 			return err
 		}
 		if v.gone {
-			return fail(libvirt.CodeSystemError, "cannot stat file '%s': No such file or directory", path.Join(poolPath, name))
+			return fail(libvirt.CodeNoVolume, "Storage volume not found: no storage vol with matching path '%s'", path.Join(poolPath, name))
 		}
 		info = libvirt.VolumeInfo{
 			Name: name, Path: path.Join(poolPath, name), Format: v.format, Capacity: v.capacity, Allocation: v.allocation,
@@ -277,7 +277,7 @@ func (b *Backend) CreateVolume(ctx context.Context, text string) error {
 		switch there := d.volumes[spec.Name]; {
 		case there == nil:
 		case there.unseen:
-			return fail(libvirt.CodeSystemError, "cannot create path '%s': File exists", path.Join(poolPath, spec.Name))
+			return fail(libvirt.CodeOperationInvalid, "Requested operation is not valid: volume target path '%s' already exists", path.Join(poolPath, spec.Name))
 		default:
 			return fail(libvirt.CodeVolumeExists, "storage volume '%s' exists already", spec.Name)
 		}
