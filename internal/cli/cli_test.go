@@ -5,6 +5,8 @@ package cli
 import (
 	"bytes"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -111,7 +113,16 @@ func (s *safeBuffer) String() string {
 }
 
 func TestTheOperatorRunsAndEndsCleanly(t *testing.T) {
-	r := runOperator(t, write(t, "providers.yaml", goodFile))
+	checks := freeAddress(t)
+	r := runOperator(t, write(t, "providers.yaml", goodFile), "--health-probe-bind-address", checks)
+	r.until("ready", func() bool {
+		response, err := http.Get("http://" + checks + "/readyz")
+		if err != nil {
+			return false
+		}
+		return response.StatusCode == http.StatusOK && response.Body.Close() == nil
+	})
+	http.DefaultClient.CloseIdleConnections()
 	p := r.create("p", "nonesuch")
 	r.until("said about a Proxy of an unknown entry", func() bool {
 		return meta.IsStatusConditionTrue(r.read(p).Status.Conditions, v1alpha1.ConditionStalled)
@@ -120,6 +131,17 @@ func TestTheOperatorRunsAndEndsCleanly(t *testing.T) {
 	if !strings.Contains(r.log.String(), `"msg":"operator ends"`) {
 		t.Errorf("no JSON log of a clean end: %s", &r.log)
 	}
+}
+
+// freeAddress is one that nobody listens on, as a rule.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
 }
 
 func TestAgents(t *testing.T) {

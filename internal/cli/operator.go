@@ -54,6 +54,8 @@ type Operator struct {
 	Namespace string
 	// Metrics is the address that serves /metrics; none when it is "0".
 	Metrics string
+	// Checks is the address that serves /healthz and /readyz, and Profiles the one that serves /debug/pprof; none when it is "0" or empty.
+	Checks, Profiles string
 	// ConsoleSocket is where the consoles of guests are shown, in a folder of its own; they are not where it is empty.
 	ConsoleSocket string
 	// LeaderElect works only while it holds a lease.
@@ -145,6 +147,9 @@ func (o Operator) assemble(ctx context.Context, mgr manager.Manager, identity cl
 			return err
 		}
 	}
+	if err := addChecks(mgr, providers); err != nil {
+		return err
+	}
 	if err := health.SetupWithManager(mgr); err != nil {
 		return err
 	}
@@ -156,6 +161,8 @@ func (o Operator) manager(scheme *runtime.Scheme) (manager.Manager, error) {
 	mgr, err := ctrl.NewManager(o.REST, ctrl.Options{
 		Scheme: scheme, Cache: proxy.CacheOptions(), Logger: logr.FromSlogHandler(o.Log.Handler()),
 		Metrics:                       server.Options{BindAddress: o.Metrics},
+		HealthProbeBindAddress:        cmp.Or(o.Checks, "0"),
+		PprofBindAddress:              cmp.Or(o.Profiles, "0"),
 		LeaderElection:                o.LeaderElect,
 		LeaderElectionID:              operatorName,
 		LeaderElectionNamespace:       o.Namespace,

@@ -24,6 +24,8 @@ type operatorFlags struct {
 	namespace   string
 	api         apiFlags
 	metrics     string
+	checks      string
+	profiles    string
 	leaderElect bool
 	console     string
 	workers     int
@@ -42,6 +44,8 @@ func (f *operatorFlags) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.namespace, "namespace", cluster.DefaultNamespace, "`NAMESPACE` of the operator's own objects; made when missing")
 	f.api.bind(flags)
 	flags.StringVar(&f.metrics, "metrics-bind-address", "0", "`ADDRESS` that serves /metrics, or 0 for none")
+	flags.StringVar(&f.checks, "health-probe-bind-address", "0", "`ADDRESS` that serves /healthz and /readyz, or 0 for none")
+	flags.StringVar(&f.profiles, "pprof-bind-address", "0", "`ADDRESS` that serves /debug/pprof, which shows memory: a loopback one, or 0 for none")
 	flags.StringVar(&f.console, "console-socket", DefaultConsoleSocket(), "`PATH` where the command console finds the consoles of guests; none when empty")
 	flags.BoolVar(&f.leaderElect, "leader-elect", false, "work only while holding a lease, so that several operators may run")
 	flags.IntVar(&f.workers, "max-concurrent", defaultWorkers, "how many Proxies are reconciled at once")
@@ -101,6 +105,7 @@ func (f *operatorFlags) operator(s streams) (Operator, error) {
 	}
 	return Operator{
 		REST: config, File: file, Path: f.providers, AgentDir: f.agentDir, ImageSpool: f.imageSpool, Namespace: f.namespace, Metrics: f.metrics,
+		Checks: f.checks, Profiles: f.profiles,
 		ConsoleSocket: f.console,
 		LeaderElect:   f.leaderElect, Workers: f.workers, Probes: f.probes, Log: log,
 		Collector: collector.Mode(f.collector), CollectorGrace: f.grace,

@@ -34,7 +34,9 @@ type stateSource struct {
 
 // observedStates is the process's own: it may run the operator more than once.
 var observedStates = sync.OnceValue(func() *states {
-	desc := func(name, help string, labels ...string) *prometheus.Desc { return prometheus.NewDesc(name, help, labels, nil) }
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
 	s := &states{
 		proxies:       desc("egress_proxies", "Proxies, by entry (external where they have none), and status and reason of Ready.", "entry", "ready", "reason"),
 		hostReady:     desc("egress_host_ready", "1 while the host takes new instances, by the reason of its ProviderHealth.", "entry", "host", "reason"),
