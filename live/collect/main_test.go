@@ -117,7 +117,7 @@ func startShared(ctx context.Context) (err error) {
 func withEFI(providers string) string {
 	_, rest, _ := strings.Cut(providers, `    empty: {url: "`)
 	url, _, _ := strings.Cut(rest, `"`)
-	return strings.Replace(providers, "  defaultImage:", fmt.Sprintf("    efi: {url: %q, firmware: efi}\n  defaultImage:", url), 1)
+	return strings.Replace(providers, "  hosts:\n", fmt.Sprintf("    efi: {url: %q, firmware: efi}\n  hosts:\n", url), 1)
 }
 
 // start starts the operator where it does not run.

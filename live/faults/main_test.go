@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		os.Exit(operate(life))
 	}
 	code := m.Run()
-	if ran && !tally.Print(os.Stdout, !drills.Full() || *only != "") && code == 0 {
+	if ran && !tally.Print(os.Stdout, !drills.Full() || *only != "" || *sample > 0) && code == 0 {
 		code = 1
 	}
 	if err := shared.close(); err != nil {

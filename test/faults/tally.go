@@ -50,6 +50,13 @@ func (t *Tally) Case(fired, converged bool, left, touched int) {
 	t.touched += touched
 }
 
+// Left counts what is left in the end, after the last case.
+func (t *Tally) Left(n int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.leaked += n
+}
+
 // Print prints it, and says whether it is as it has to be. A part of the matrix need not reach every method.
 func (t *Tally) Print(to io.Writer, part bool) bool {
 	t.mu.Lock()
