@@ -93,7 +93,7 @@ suite-standalone:
 suite-live: build
 	$(KVMHOST)/check
 	$(KVMHOST)/images >/dev/null
-	server=$$(hack/build-standalone.sh); EGRESS_STANDALONE=$$server $(TESTRUN) run $(RESULTS) live -- -tags live -p 2 -timeout $(LIVE_TIMEOUT) $(LIVE_PACKAGES) || status=1; \
+	server=$$(hack/build-standalone.sh); EGRESS_STANDALONE=$$server $(TESTRUN) run $(RESULTS) live -- -tags live -p 1 -timeout $(LIVE_TIMEOUT) $(LIVE_PACKAGES) || status=1; \
 	$(RACE) $(TESTRUN) run $(RESULTS) live-race -- -race -tags live -p 1 -timeout $(LIVE_TIMEOUT) ./$(RACE_PACKAGE) || status=1; exit $${status:-0}
 
 .PHONY: live

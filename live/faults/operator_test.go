@@ -255,6 +255,16 @@ func (o *operator) tell(ctx context.Context, what order) (a answer, err error) {
 	return a, err
 }
 
+// died says whether the process ends by a fault, now that it gives no answer.
+func (o *operator) died() bool {
+	select {
+	case <-o.Ended():
+		return strings.Contains(o.Output(), firedLine)
+	case <-time.After(answerTime):
+		return false
+	}
+}
+
 // fired says whether the fault of the last order that armed it was made.
 func (o *operator) fired() bool {
 	return o.armed > 0 && strings.Contains(o.Output(), fmt.Sprintf("%s%d ", firedLine, o.armed))

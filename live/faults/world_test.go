@@ -190,9 +190,9 @@ func (w *world) start() {
 	w.must(lab.Until(w.t.Context(), startTime, "the operator to have looked at the hosts", func(ctx context.Context) (bool, error) {
 		a, err := w.operator.tell(ctx, order{})
 		looked := func(host string) bool {
-			return slices.ContainsFunc(a.Steps, func(s faults.Step) bool { return strings.HasPrefix(string(s), host+".Pool") })
+			return slices.ContainsFunc(a.Steps, func(s faults.Step) bool { return strings.HasPrefix(string(s), host+".DomainCapabilities") })
 		}
-		return (w.away || looked(faults.HostA)) && looked(faults.HostB), err
+		return (w.away || w.poolMoved || looked(faults.HostA)) && looked(faults.HostB), err
 	}))
 	if w.armed && !w.fired {
 		w.arm(w.fault)
@@ -214,6 +214,18 @@ func (w *world) arm(f faults.Fault) {
 	w.fault, w.armed, w.fired, w.reacted = f, true, false, false
 	_, err := w.operator.tell(w.t.Context(), order{Arm: true, Fault: f})
 	w.must(err)
+}
+
+// disarm has the operator make no fault any more; one that dies of it at this very moment is replaced.
+func (w *world) disarm() {
+	w.t.Helper()
+	if w.armed && !w.fired && w.fault != (faults.Fault{}) {
+		if _, err := w.operator.tell(w.t.Context(), order{Arm: true}); err != nil {
+			w.fired = w.operator.died()
+			w.turn()
+		}
+	}
+	w.armed, w.onFault = false, nil
 }
 
 // turn replaces an operator that was killed, and does what people do.

@@ -232,7 +232,7 @@ func domainOf(t *testing.T, l *lab.Lab, p *v1alpha1.Proxy) string {
 
 // inGuest runs a shell command in a guest, by its agent, without waiting for it.
 func inGuest(ctx context.Context, h *kvmhost.Host, domain, command string) error {
-	request := fmt.Sprintf(`'{"execute":"guest-exec","arguments":{"path":"/bin/sh","arg":["-c",%q]}}'`, command)
+	request := fmt.Sprintf(`{"execute":"guest-exec","arguments":{"path":"/bin/sh","arg":["-c",%q]}}`, command)
 	_, err := h.Virsh(ctx, "qemu-agent-command", domain, request)
 	return err
 }

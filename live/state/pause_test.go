@@ -5,6 +5,7 @@
 package state
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ func TestPaused(t *testing.T) {
 		if out, err := host.Exec(t.Context(), "sh", "-c", fmt.Sprintf("fallocate -l $(($(stat -f -c %%a*%%S %s) - 4194304)) %s", smallDir, ballast)); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
-		t.Cleanup(func() { _, _ = host.Exec(t.Context(), "rm", "-f", ballast) })
+		t.Cleanup(func() { _, _ = host.Exec(context.WithoutCancel(t.Context()), "rm", "-f", ballast) })
 		if err := inGuest(t.Context(), host, domain, "dd if=/dev/urandom of=/dev/vda bs=1M seek=200 count=64"); err != nil {
 			t.Fatal(err)
 		}

@@ -145,6 +145,8 @@ func (c *contract) consoles(t *testing.T) {
 	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's own error", err)
 	}
+	read := c.isRead(t, name)
+	until(t, "nobody reads it", func() bool { return !read() })
 	last := c.reads(t.Context(), own, name, quiet)
 	until(t, "it is read again", c.isRead(t, name))
 	ok(t, "destroy", c.Destroy(t.Context(), name))
