@@ -28,7 +28,7 @@ func Watch(ctx context.Context, path string, log *slog.Logger) (changed <-chan s
 	}
 	go func() {
 		defer close(ended)
-		defer watcher.Close()
+		defer func() { _ = watcher.Close() }()
 		for {
 			select {
 			case <-watcher.Events:
