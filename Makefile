@@ -9,6 +9,8 @@ include hack/tools.env
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 RESULTS := build/results
 TAGS := kubeapi,live
+# Systems that some packages have files of their own for.
+OTHER_SYSTEMS := darwin windows
 KVMHOST := test/kvmhost
 # The live tests that run under -race: what they import is small.
 RACE_PACKAGE := live/link
@@ -168,6 +170,7 @@ lint: ## Lint the tree, every build tag included, and check that go.mod is tidy.
 	go mod tidy -diff
 	$$(hack/tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)) run --build-tags $(TAGS)
 	cd standalone && go vet ./...
+	for os in $(OTHER_SYSTEMS); do GOOS=$$os go vet ./internal/agent/... ./internal/proxyproto/... ./internal/provider/local/...; done
 
 .PHONY: format
 format: ## Format the Go code.

@@ -54,7 +54,7 @@ func TestGuests(t *testing.T) {
 		e.InstallGuestAgent = true
 	})
 
-	t.Run("L13b: text/plain, cloud-config, script and multipart vendor data reach cloud-init beside our own parts", func(t *testing.T) {
+	t.Run("L13b: plain text, cloud-config, script and multipart vendor data reach cloud-init beside our own parts", func(t *testing.T) {
 		withAgent.settled("vendor-config")
 		withStatic.settled("vendor-script", "own")
 		withAll.settled("vendor-plain", "vendor-part", "entry", "own")
