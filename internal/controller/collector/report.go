@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,8 +19,11 @@ import (
 )
 
 const (
-	// actionCollect is what the events say that was done.
+	// actionCollect is what the events say that was done, followed by what it was done to where that is one thing: events of one action and reason are
+	// taken for one, whatever their notes say.
 	actionCollect = "Collect"
+	// maxAction is what an event's action can have.
+	maxAction = 128
 	// maxNote is what an event's note can have.
 	maxNote = 1000
 )
@@ -50,7 +54,7 @@ func (r EventReporter) Collected(entry, host string, l provider.Leftover, dryRun
 	}
 	r.Observer.Collected(entry, host, string(l.Kind), dryRun)
 	r.Log.Info("collector", "entry", entry, "host", host, "object", l.Object, "kind", l.Kind, "why", l.Why, "dryRun", dryRun)
-	r.event(entry, corev1.EventTypeNormal, reason, fmt.Sprintf("host %s: %s %s: %s: %s", host, l.Kind, done, l.Object, l.Why))
+	r.event(entry, l.Object, corev1.EventTypeNormal, reason, fmt.Sprintf("host %s: %s %s: %s: %s", host, l.Kind, done, l.Object, l.Why))
 }
 
 // Kept says what is left alone.
@@ -61,7 +65,7 @@ func (r EventReporter) Kept(entry, host string, l provider.Leftover, why string)
 		next = "remove it if nobody needs it (virsh undefine)"
 	}
 	r.Log.Warn("collector: left alone", "entry", entry, "host", host, "object", l.Object, "kind", l.Kind, "why", why)
-	r.event(entry, corev1.EventTypeWarning, v1alpha1.ReasonLeftAlone, fmt.Sprintf("host %s: %s %s: %s; it is left alone: %s", host, l.Kind, l.Object, why, next))
+	r.event(entry, l.Object, corev1.EventTypeWarning, v1alpha1.ReasonLeftAlone, fmt.Sprintf("host %s: %s %s: %s; it is left alone: %s", host, l.Kind, l.Object, why, next))
 }
 
 // Seen counts; the ProviderHealth has the rest.
@@ -73,13 +77,13 @@ func (r EventReporter) Seen(entry string, foreign int, stopped bool) {
 func (r EventReporter) Stopped(entry string, stop v1alpha1.CollectorStop) {
 	note := explain(entry, stop)
 	r.Log.Error("collector stopped", "entry", entry, "reason", stop.Reason, "message", note)
-	r.event(entry, corev1.EventTypeWarning, stop.Reason, note)
+	r.event(entry, "", corev1.EventTypeWarning, stop.Reason, note)
 }
 
 // Resumed says that the collector goes on.
 func (r EventReporter) Resumed(entry, why string) {
 	r.Log.Info("collector resumed", "entry", entry, "why", why)
-	r.event(entry, corev1.EventTypeNormal, v1alpha1.ReasonCollectorResumed, why)
+	r.event(entry, "", corev1.EventTypeNormal, v1alpha1.ReasonCollectorResumed, why)
 }
 
 // Vanished is told at the Proxy.
@@ -94,11 +98,11 @@ func (r EventReporter) Vanished(entry, host string, p Proxy) {
 func (r EventReporter) Failed(entry, host string, err error) {
 	r.Observer.Failed(entry, host)
 	r.Log.Warn("collector", "entry", entry, "host", host, "error", err)
-	r.event(entry, corev1.EventTypeWarning, v1alpha1.ReasonCollectFailed, err.Error())
+	r.event(entry, host, corev1.EventTypeWarning, v1alpha1.ReasonCollectFailed, err.Error())
 }
 
 // event is written where the entry has a ProviderHealth; that it has none is no reason not to collect.
-func (r EventReporter) event(entry, kind, reason, note string) {
+func (r EventReporter) event(entry, about, kind, reason, note string) {
 	var health v1alpha1.ProviderHealth
 	if err := r.Client.Get(context.Background(), client.ObjectKey{Name: entry}, &health); err != nil {
 		r.Log.Warn("collector: no event", "entry", entry, "note", note, "error", err)
@@ -107,5 +111,6 @@ func (r EventReporter) event(entry, kind, reason, note string) {
 	if len(note) > maxNote {
 		note = note[:maxNote]
 	}
-	r.Events.Eventf(&health, nil, kind, reason, actionCollect, "%s", note)
+	action := strings.TrimSpace(actionCollect + " " + about)
+	r.Events.Eventf(&health, nil, kind, reason, action[:min(len(action), maxAction)], "%s", note)
 }
