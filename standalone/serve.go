@@ -165,7 +165,9 @@ func (f *serveFlags) addOperator(ctx context.Context, o *instance.Options, log *
 			}
 			group.Go(func() error { return reflector.Serve(ctx, reflect, requests) })
 		}
-		group.Go(func() error { return cli.Operator{REST: api, File: file, Metrics: f.metrics, ConsoleSocket: cli.DefaultConsoleSocket(), Log: log}.Run(ctx) })
+		group.Go(func() error {
+			return cli.Operator{REST: api, File: file, Metrics: f.metrics, ConsoleSocket: cli.DefaultConsoleSocket(), Log: log}.Run(ctx)
+		})
 		return group.Wait()
 	}
 	return nil

@@ -40,7 +40,7 @@ func Samples(manifest []byte) ([]*v1alpha1.Proxy, error) {
 // create makes those samples that are not there. One that is there may have been changed by its owner, and stays as it is.
 func create(ctx context.Context, c client.Client, samples []*v1alpha1.Proxy) (made []string, err error) {
 	for _, sample := range samples {
-		err := create(ctx, c, sample.DeepCopy())
+		err := createOne(ctx, c, sample.DeepCopy())
 		switch {
 		case err == nil:
 			made = append(made, sample.Name)
@@ -54,8 +54,8 @@ func create(ctx context.Context, c client.Client, samples []*v1alpha1.Proxy) (ma
 // kindsEvery is how often a server is asked that does not list the kind yet.
 const kindsEvery = 100 * time.Millisecond
 
-// create makes a Proxy. A server that has only just got to know the kind serves it a moment before it lists it.
-func create(ctx context.Context, c client.Client, p *v1alpha1.Proxy) error {
+// createOne makes a Proxy. A server that has only just got to know the kind serves it a moment before it lists it.
+func createOne(ctx context.Context, c client.Client, p *v1alpha1.Proxy) error {
 	ticker := time.NewTicker(kindsEvery)
 	defer ticker.Stop()
 	for {
