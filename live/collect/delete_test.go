@@ -109,18 +109,21 @@ func TestWhatLibvirtKeepsBesideADomain(t *testing.T) {
 	proxies := create(t, l, "efi", nil, "snapshots", "checkpoints")
 	stop(t, l)
 	first, second := names.Domain(string(proxies[0].UID)), names.Domain(string(proxies[1].UID))
-	definition, err := host.Virsh(t.Context(), "dumpxml", second)
-	if err != nil {
-		t.Fatal(err)
+	definition := func(domain string) string {
+		text, err := host.Virsh(t.Context(), "dumpxml", domain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
 	}
 	// What libvirt keeps of one counts, and not its bitmap, which disks of an older format cannot have.
 	checkpoint := "<domaincheckpoint><name>cp1</name><creationTime>1700000000</creationTime>" +
-		"<disks><disk name='vda' checkpoint='bitmap' bitmap='cp1'/></disks>" + definition + "</domaincheckpoint>"
+		"<disks><disk name='vda' checkpoint='bitmap' bitmap='cp1'/></disks>" + definition(second) + "</domaincheckpoint>"
 	if err := os.WriteFile(filepath.Join(host.Dir, "lib", "checkpoint.xml"), []byte(checkpoint), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	virsh(t, host, "checkpoint-create", second, "/var/lib/libvirt/checkpoint.xml", "--redefine")
-	xml := "<domainsnapshot><name>s1</name><state>shutoff</state><creationTime>1700000000</creationTime></domainsnapshot>"
+	xml := "<domainsnapshot><name>s1</name><state>shutoff</state><creationTime>1700000000</creationTime>" + definition(first) + "</domainsnapshot>"
 	if err := os.WriteFile(filepath.Join(host.Dir, "lib", "snapshot.xml"), []byte(xml), 0o600); err != nil {
 		t.Fatal(err)
 	}
