@@ -9,10 +9,13 @@ include hack/tools.env
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 RESULTS := build/results
 TAGS := kubeapi,live
+# Systems that some packages have files of their own for.
+OTHER_SYSTEMS := darwin windows
 KVMHOST := test/kvmhost
 # The live tests that run under -race: what they import is small.
 RACE_PACKAGE := live/link
-LIVE_PACKAGES = $(filter-out %/$(RACE_PACKAGE),$(shell go list -tags live ./live/... ./test/kvmhost/... ./internal/provider/kvm2/... ./internal/provider/local/... ./internal/iso9660/...))
+# What needs a host, and the fault matrix, whose many cases would take minutes under -race.
+LIVE_PACKAGES = $(filter-out %/$(RACE_PACKAGE),$(shell go list -tags live ./live/... ./internal/cloudinit/... ./test/kvmhost/... ./internal/provider/kvm2/... ./internal/provider/local/... ./internal/iso9660/... ./test/faults))
 KUBEAPI_PACKAGES := ./test/kubeapi/... ./internal/controller/... ./internal/cluster/... ./internal/cli/... ./api/...
 UNIT_PACKAGES ?= ./...
 # With the real API server these packages run all their tests: `make test` does not run them twice.
@@ -113,6 +116,12 @@ crash: build ## Kill the whole standalone at random moments, on real and simulat
 	hack/build-standalone.sh >/dev/null
 	go run -tags live ./live/crash -kills $(or $(KILLS),20) -seed $(or $(SEED),0)
 
+.PHONY: faults
+faults: ## Fail each call of each operation in each way, and check that nothing is lost, leaked or touched.
+	@mkdir -p build
+	@go test -c -o build/faults.test ./test/faults
+	@cd test/faults && ../../build/faults.test -all-kinds $(if $(filter-out .,$(RUN)),-test.run '$(RUN)')
+
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME each (default 5000x: that many inputs; or 5m).
 	hack/fuzz.sh $(or $(FUZZTIME),5000x)
@@ -135,6 +144,13 @@ bench-upload: ## Compare our upload of an image to a real libvirt host with virs
 	$(KVMHOST)/check
 	go run -tags live ./bench/upload -rounds $(or $(ROUNDS),5)
 
+.PHONY: bench-create
+bench-create: build ## Compare our Create on a real libvirt host with a script of genisoimage, qemu-img and virsh: make bench-create ROUNDS=3 (root).
+	$(KVMHOST)/check
+	$(KVMHOST)/images >/dev/null
+	hack/build-standalone.sh >/dev/null
+	go run -tags live ./bench/create -rounds $(or $(ROUNDS),3)
+
 ##@ Code
 
 .PHONY: generate
@@ -142,18 +158,19 @@ generate: ## Write the generated files anew: deep copies, CRDs, RBAC, the keys o
 	go tool controller-gen object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	go tool controller-gen crd:maxDescLen=1024 paths=./api/... output:crd:dir=config/crd
 	go tool controller-gen rbac:roleName=egress-proxies-operator,headerFile=hack/boilerplate.yaml.txt paths=./internal/... output:rbac:dir=config/rbac
-	go run ./hack/keys internal/config/types.go docs/providers-file.md
+	go run ./hack/keys internal/config/types.go docs/providers-file.md internal/config/providers.schema.json
 
 .PHONY: check-generated
 check-generated: generate ## Fail when a generated file in the tree is not current.
-	@changed=$$(git status --porcelain -- api config docs/providers-file.md); \
-	if [ -n "$$changed" ]; then echo "generated files are not current: run \`make generate\` and commit"; echo "$$changed"; git --no-pager diff -- api config docs/providers-file.md; exit 1; fi
+	@changed=$$(git status --porcelain -- api config docs/providers-file.md internal/config/providers.schema.json); \
+	if [ -n "$$changed" ]; then echo "generated files are not current: run \`make generate\` and commit"; echo "$$changed"; git --no-pager diff -- api config docs/providers-file.md internal/config/providers.schema.json; exit 1; fi
 
 .PHONY: lint
 lint: ## Lint the tree, every build tag included, and check that go.mod is tidy.
 	go mod tidy -diff
 	$$(hack/tool.sh golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)) run --build-tags $(TAGS)
 	cd standalone && go vet ./...
+	for os in $(OTHER_SYSTEMS); do GOOS=$$os go vet ./internal/agent/... ./internal/proxyproto/... ./internal/provider/local/...; done
 
 .PHONY: format
 format: ## Format the Go code.

@@ -151,6 +151,7 @@ func (f *serveFlags) addOperator(ctx context.Context, o *instance.Options, log *
 	if err != nil {
 		return err
 	}
+	path := f.providersFile(o.Dir.Paths)
 	reflect, err := f.listenReflector(ctx)
 	if err != nil {
 		return err
@@ -165,7 +166,10 @@ func (f *serveFlags) addOperator(ctx context.Context, o *instance.Options, log *
 			}
 			group.Go(func() error { return reflector.Serve(ctx, reflect, requests) })
 		}
-		group.Go(func() error { return cli.Operator{REST: api, File: file, Metrics: f.metrics, Log: log}.Run(ctx) })
+		operator := cli.Operator{
+			REST: api, File: file, Path: path, Metrics: f.metrics, ConsoleSocket: cli.DefaultConsoleSocket(), Log: log,
+		}
+		group.Go(func() error { return operator.Run(ctx) })
 		return group.Wait()
 	}
 	return nil

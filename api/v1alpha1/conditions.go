@@ -24,6 +24,8 @@ const (
 const (
 	// ReasonPending: no host is chosen yet.
 	ReasonPending = "Pending"
+	// ReasonQuotaExceeded: the Proxy's namespace may have no more of the entry.
+	ReasonQuotaExceeded = "QuotaExceeded"
 	// ReasonFetchingImage: the base image, or the agent, is on its way to the host.
 	ReasonFetchingImage = "FetchingImage"
 	// ReasonCreating: overlay, seed and domain are being made.
@@ -91,6 +93,8 @@ const (
 	ReasonEgressFailed = "EgressFailed"
 	// ReasonReflectorDown: the reflector does not answer the operator itself either: no proxy is to blame.
 	ReasonReflectorDown = "ReflectorDown"
+	// ReasonManyFailing: more than half of the proxies fail at once, on several hosts: for five minutes nothing is held against any of them.
+	ReasonManyFailing = "ManyFailing"
 	// ReasonExitLearned: the exit address is known, and no expectation is set.
 	ReasonExitLearned = "ExitLearned"
 	// ReasonExitExpected: the exit address is one of those expected.
@@ -127,16 +131,40 @@ const (
 	ReasonPullFailed = "PullFailed"
 )
 
-// Reasons of the collector's events, which stand at the ProviderHealth of the entry.
+// ConditionCollectorStopped of a ProviderHealth is True while the collector removes nothing of the entry until somebody approves it. It is present
+// only then.
+const ConditionCollectorStopped = "CollectorStopped"
+
+// Reasons of CollectorStopped.
 const (
-	// ReasonCollected: a volume that nothing needs was removed, or its marker was.
+	// ReasonTooManyLeftovers: more instances have no Proxy than may be removed in 24 hours unasked.
+	ReasonTooManyLeftovers = "TooManyLeftovers"
+	// ReasonNoProxies: instances have no Proxy, and the API lists no Proxy at all.
+	ReasonNoProxies = "NoProxies"
+)
+
+// Reasons of the collector's events, which stand at the ProviderHealth of the entry, or at a Proxy.
+const (
+	// ReasonCollectorResumed: the collector goes on.
+	ReasonCollectorResumed = "CollectorResumed"
+	// ReasonInstanceVanished: the host does not have the instance of a Proxy any more.
+	ReasonInstanceVanished = "InstanceVanished"
+	// ReasonCollected: what nothing needs was removed: an instance without a Proxy, a volume, a marker.
 	ReasonCollected = "Collected"
 	// ReasonWouldCollect: the collector runs dry, and would have done so.
 	ReasonWouldCollect = "WouldCollect"
 	// ReasonCollectFailed: it could not be done; tried again.
 	ReasonCollectFailed = "CollectFailed"
-	// ReasonLeftAlone: a volume has a name of ours that cannot be understood.
+	// ReasonLeftAlone: something of ours cannot be understood, or is in use by somebody else.
 	ReasonLeftAlone = "LeftAlone"
+)
+
+// Reasons of events at ProviderHealths that are about the providers file.
+const (
+	// ReasonFileInForce: a changed providers file is in force.
+	ReasonFileInForce = "ProvidersFileInForce"
+	// ReasonFileRefused: the providers file that is there cannot be used; the one before stays in force.
+	ReasonFileRefused = "ProvidersFileRefused"
 )
 
 // Names that the operator puts on objects.
@@ -148,6 +176,9 @@ const (
 	AnnotationAbandon = "egressproxies.dev/abandon"
 	// AbandonConfirmed is the only value of AnnotationAbandon that acts.
 	AbandonConfirmed = "i-accept-that-the-instance-may-be-left-behind"
+	// AnnotationApproveCollection, set on a ProviderHealth to the token of its status.collector.stopped, lets the collector remove what that token
+	// stands for. It approves nothing else, and no later stop.
+	AnnotationApproveCollection = "egressproxies.dev/approve-collection"
 	// LabelProxy marks objects that the operator made for a Proxy, with the Proxy's name.
 	LabelProxy = "egressproxies.dev/proxy"
 )

@@ -43,7 +43,7 @@ type ProviderHealthStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	Type string `json:"type,omitempty"`
-	// Conditions: Ready; ImagesHeld where the entry names images that its hosts shall hold.
+	// Conditions: Ready; ImagesHeld where the entry names images that its hosts shall hold; CollectorStopped while the collector waits for somebody.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -62,6 +62,85 @@ type ProviderHealthStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=1024
 	Hosts []HostHealth `json:"hosts,omitempty"`
+	// Collector is what the collector saw and did at this entry's hosts.
+	// +optional
+	Collector *CollectorStatus `json:"collector,omitempty"`
+}
+
+// CollectorStatus is what the collector saw and did at one entry's hosts.
+type CollectorStatus struct {
+	// Removed are the instances that were removed without anybody's approval in the last 24 hours, by the hour.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Removed []RemovedInstances `json:"removed,omitempty"`
+	// Pending instances, by host and UID, are counted in Removed already, and not known to be gone: the operator may have ended meanwhile.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4096
+	// +kubebuilder:validation:items:MaxLength=256
+	Pending []string `json:"pending,omitempty"`
+	// Stopped: nothing of this entry is removed until somebody approves it, or there is nothing to remove.
+	// +optional
+	Stopped *CollectorStop `json:"stopped,omitempty"`
+	// Foreign leftovers bear names as ours are, and are of another cluster, of an entry that the providers file does not have, or carry no mark.
+	// They are never touched.
+	// +optional
+	Foreign *ForeignLeftovers `json:"foreign,omitempty"`
+}
+
+// RemovedInstances counts the instances that were removed within one hour.
+type RemovedInstances struct {
+	// Hour that begins then.
+	// +required
+	Hour metav1.Time `json:"hour"`
+	// Count of instances.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Count int32 `json:"count"`
+}
+
+// CollectorStop is why the collector stopped, and what approves that it goes on.
+type CollectorStop struct {
+	// Since when.
+	// +required
+	Since metav1.Time `json:"since"`
+	// Reason: there are more instances without a Proxy than may go in a day, or the API lists no Proxy at all.
+	// +required
+	// +kubebuilder:validation:Enum=TooManyLeftovers;NoProxies
+	Reason string `json:"reason"`
+	// Token stands for exactly these instances: as the value of the annotation egressproxies.dev/approve-collection it approves that they are removed.
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	Token string `json:"token"`
+	// Instances without a Proxy that would be removed.
+	// +required
+	Instances int32 `json:"instances"`
+	// Allowed is how many may be removed in 24 hours without anybody's approval.
+	// +required
+	Allowed int32 `json:"allowed"`
+	// Removed without anybody's approval in the 24 hours before.
+	// +optional
+	Removed int32 `json:"removed,omitempty"`
+	// Names of the first few, as host/domain.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=256
+	Names []string `json:"names,omitempty"`
+}
+
+// ForeignLeftovers are counted, and the first few named.
+type ForeignLeftovers struct {
+	// Count on the hosts that could be asked.
+	// +required
+	Count int32 `json:"count"`
+	// Names of the first few, as host/object.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=256
+	Names []string `json:"names,omitempty"`
 }
 
 // HostHealth is how one host is.

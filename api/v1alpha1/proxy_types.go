@@ -3,19 +3,22 @@
 package v1alpha1
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Proxy is one exit: a VM that the operator makes and keeps on a host of an entry, or an external address that somebody else
 // runs.
 //
-// What a change to a live Proxy does:
+// What a change to a live Proxy does, as each field says too:
 //
-//	spec.provider, whether external       refused: make a new Proxy
+//	spec.provider, whether external       Immutable: refused; make a new Proxy
 //	spec.external.*                       live: probed anew at once
-//	spec.placement.*, spec.software,      kept out of the running instance: shown as reason Drifted on the condition
-//	spec.port                             Provisioned, with each field, until the instance is made anew
+//	spec.placement.*, spec.software.*,    waits for a new instance: kept out of the one that runs, and shown with each field as reason
+//	spec.port                             Drifted on the condition Provisioned; an instance that is made anew, for whatever reason, has it
 //	spec.auth.secretRef, and its Secret   live: handed to the running guest; Drifted while the guest cannot take it
+//	spec.credentialsOverlapSeconds        live: 0 ends an overlap that goes on
 //	spec.probe, spec.expectedExit,        live: from the next probe on
 //	spec.mode
 //	spec.cordoned, spec.deletionPolicy    live: at once
@@ -71,7 +74,8 @@ type ProxySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="spec.provider is immutable: make a new Proxy with the other provider"
 	Provider string `json:"provider,omitempty"`
 
-	// External is a proxy that somebody else runs: probed and kept in rotation, never provisioned. Live.
+	// External is a proxy that somebody else runs: probed and kept in rotation, never provisioned. All of it is Live; that there is one is
+	// Immutable.
 	// +optional
 	External *ExternalProxy `json:"external,omitempty"`
 
@@ -93,6 +97,14 @@ type ProxySpec struct {
 	// Auth names the credentials that clients must present. Without it the operator generates a Secret `<name>-credentials`. Live.
 	// +optional
 	Auth *Auth `json:"auth,omitempty"`
+
+	// CredentialsOverlapSeconds is how long a running guest still takes the credentials before, when those of the Secret change; 0 ends them at
+	// once, also while an overlap goes on. Live.
+	// +optional
+	// +kubebuilder:default=300
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=86400
+	CredentialsOverlapSeconds *int32 `json:"credentialsOverlapSeconds,omitempty"`
 
 	// Probe overrides how the proxy's health is found. Live.
 	// +optional
@@ -122,26 +134,26 @@ type ProxySpec struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.tls) || self.protocol == 'HTTPS'",message="spec.external.tls needs spec.external.protocol HTTPS"
 type ExternalProxy struct {
-	// Address is host:port; an IPv6 host stands in brackets. Credentials belong into spec.auth, never here.
+	// Address is host:port; an IPv6 host stands in brackets. Credentials belong into spec.auth, never here. Live.
 	// +required
 	// +kubebuilder:validation:MinLength=3
 	// +kubebuilder:validation:MaxLength=261
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9_.-]+|\\\\[[0-9A-Fa-f:.]+\\\\]):[0-9]{1,5}$')",message="spec.external.address must be host:port or [v6]:port, without a scheme and without user or password"
 	Address string `json:"address"`
-	// Protocol is what the proxy speaks to its clients.
+	// Protocol is what the proxy speaks to its clients. Live.
 	// +required
 	Protocol Protocol `json:"protocol"`
-	// TLS configures protocol HTTPS.
+	// TLS configures protocol HTTPS. Live.
 	// +optional
 	TLS *ExternalTLS `json:"tls,omitempty"`
 }
 
 // ExternalTLS says how an HTTPS proxy's certificate is verified.
 type ExternalTLS struct {
-	// CASecretRef names a Secret with `ca.crt`; without it the system's roots are used.
+	// CASecretRef names a Secret with `ca.crt`; without it the system's roots are used. Live.
 	// +optional
 	CASecretRef *SecretReference `json:"caSecretRef,omitempty"`
-	// ServerName overrides the name that the certificate must carry.
+	// ServerName overrides the name that the certificate must carry. Live.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	ServerName string `json:"serverName,omitempty"`
@@ -160,26 +172,26 @@ const (
 
 // Placement says where the instance runs, from what image, and how large it is. What is left out comes from the entry.
 type Placement struct {
-	// Host pins the instance to one host of the entry, by its name in the providers file.
+	// Host pins the instance to one host of the entry, by its name in the providers file. Waits for a new instance (Drifted).
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`
 	Host string `json:"host,omitempty"`
-	// Image is what the instance boots; the entry's default image when left out.
+	// Image is what the instance boots; the entry's default image when left out. Waits for a new instance (Drifted).
 	// +optional
 	Image *Image `json:"image,omitempty"`
-	// VCPUs is the number of virtual CPUs.
+	// VCPUs is the number of virtual CPUs. Waits for a new instance (Drifted).
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64
 	VCPUs int32 `json:"vcpus,omitempty"`
-	// MemoryMiB is the guest's memory in MiB.
+	// MemoryMiB is the guest's memory in MiB. Waits for a new instance (Drifted).
 	// +optional
 	// +kubebuilder:validation:Minimum=64
 	// +kubebuilder:validation:Maximum=262144
 	MemoryMiB int32 `json:"memoryMiB,omitempty"`
-	// DiskSizeGb is the size of the guest's disk in GiB; at least the image's virtual size.
+	// DiskSizeGb is the size of the guest's disk in GiB; at least the image's virtual size. Waits for a new instance (Drifted).
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4096
@@ -191,18 +203,18 @@ type Placement struct {
 // +kubebuilder:validation:XValidation:rule="has(self.name) != has(self.url)",message="set exactly one of placement.image.name (a key of the entry's images) and placement.image.url"
 // +kubebuilder:validation:XValidation:rule="has(self.url) == has(self.sha256)",message="placement.image.url needs placement.image.sha256, and the other way round"
 type Image struct {
-	// Name is a key of the entry's images.
+	// Name is a key of the entry's images. Waits for a new instance (Drifted).
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$`
 	Name string `json:"name,omitempty"`
-	// URL of a disk image, where the entry allows it. It must not contain credentials.
+	// URL of a disk image, where the entry allows it. It must not contain credentials. Waits for a new instance (Drifted).
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="self.matches('^https?://[^/@]+(/.*)?$')",message="placement.image.url must be an http:// or https:// URL without user or password"
 	URL string `json:"url,omitempty"`
-	// SHA256 of the file that the URL serves, in hexadecimal.
+	// SHA256 of the file that the URL serves, in hexadecimal. Waits for a new instance (Drifted).
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
 	SHA256 string `json:"sha256,omitempty"`
@@ -210,13 +222,15 @@ type Image struct {
 
 // Software says what serves as the proxy in the guest.
 //
-// +kubebuilder:validation:XValidation:rule="self.type == 'CloudInit' ? has(self.userDataSecretRef) : !has(self.userDataSecretRef)",message="software.userDataSecretRef goes with software.type CloudInit, and only with it"
+// +kubebuilder:validation:XValidation:rule="self.type != 'CloudInit' || has(self.userDataSecretRef)",message="software.type CloudInit needs software.userDataSecretRef"
+// +kubebuilder:validation:XValidation:rule="self.type != 'None' || !has(self.userDataSecretRef)",message="software.type None leaves the guest alone: remove software.userDataSecretRef"
 type Software struct {
-	// Type: Agent is our own proxy; CloudInit is the user's own user data; None leaves the guest alone.
+	// Type: Agent is our own proxy; CloudInit is the user's own user data; None leaves the guest alone. Waits for a new instance (Drifted).
 	// +optional
 	// +kubebuilder:default=Agent
 	Type SoftwareType `json:"type,omitempty"`
-	// UserDataSecretRef names a Secret whose key `userData` is given to cloud-init.
+	// UserDataSecretRef names a Secret whose key `userData` is given to cloud-init, beside our agent with type Agent. The entry must allow the
+	// namespace that. A change of its content is as one of its name. Waits for a new instance (Drifted).
 	// +optional
 	UserDataSecretRef *SecretReference `json:"userDataSecretRef,omitempty"`
 }
@@ -234,7 +248,8 @@ const (
 
 // Auth names the credentials of a proxy.
 type Auth struct {
-	// SecretRef names a Secret of this namespace with the keys `username` and `password` (type kubernetes.io/basic-auth).
+	// SecretRef names a Secret of this namespace with the keys `username` and `password` (type kubernetes.io/basic-auth). Live, as the Secret's
+	// content is: a running agent takes other credentials, and Drifted says why where it did not. Other software is not told.
 	// +required
 	SecretRef SecretReference `json:"secretRef"`
 }
@@ -252,22 +267,22 @@ type SecretReference struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.timeoutSeconds) || !has(self.intervalSeconds) || self.timeoutSeconds <= self.intervalSeconds",message="probe.timeoutSeconds must not exceed probe.intervalSeconds"
 type Probe struct {
-	// IntervalSeconds between two probes of a healthy proxy.
+	// IntervalSeconds between two probes of a healthy proxy. Live.
 	// +optional
 	// +kubebuilder:validation:Minimum=5
 	// +kubebuilder:validation:Maximum=3600
 	IntervalSeconds int32 `json:"intervalSeconds,omitempty"`
-	// TimeoutSeconds of one probe.
+	// TimeoutSeconds of one probe. Live.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=60
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
-	// FailureThreshold is how many probes in a row must fail before a healthy proxy counts as unhealthy.
+	// FailureThreshold is how many probes in a row must fail before a healthy proxy counts as unhealthy. Live.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=20
 	FailureThreshold int32 `json:"failureThreshold,omitempty"`
-	// SuccessThreshold is how many probes in a row must succeed before an unhealthy proxy counts as healthy again.
+	// SuccessThreshold is how many probes in a row must succeed before an unhealthy proxy counts as healthy again. Live.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=20
@@ -278,7 +293,7 @@ type Probe struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.ipv4) || has(self.ipv6)",message="spec.expectedExit needs ipv4 or ipv6"
 type ExpectedExit struct {
-	// IPv4 networks, in CIDR notation.
+	// IPv4 networks, in CIDR notation. Live.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -286,7 +301,7 @@ type ExpectedExit struct {
 	// +kubebuilder:validation:items:MaxLength=18
 	// +kubebuilder:validation:XValidation:rule="self.all(c, isCIDR(c) && cidr(c).ip().family() == 4)",message="spec.expectedExit.ipv4 takes IPv4 networks such as 203.0.113.0/24"
 	IPv4 []string `json:"ipv4,omitempty"`
-	// IPv6 networks, in CIDR notation.
+	// IPv6 networks, in CIDR notation. Live.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -299,6 +314,9 @@ type ExpectedExit struct {
 // Mode says whether the operator may replace an exit.
 // +kubebuilder:validation:Enum=Rotating;Pinned
 type Mode string
+
+// DefaultCredentialsOverlap is spec.credentialsOverlapSeconds of a Proxy that does not say.
+const DefaultCredentialsOverlap = 300 * time.Second
 
 // Modes.
 const (
@@ -341,6 +359,12 @@ type ProxyStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Addresses []string `json:"addresses,omitempty"`
+	// AssignedAddresses of the entry's address pools, which the guest is given instead of asking by DHCP. Written before the instance is made,
+	// and kept for as long as the Proxy is on its host.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	AssignedAddresses []string `json:"assignedAddresses,omitempty"`
 	// IP is the address in use.
 	// +optional
 	IP string `json:"ip,omitempty"`
@@ -355,6 +379,9 @@ type ProxyStatus struct {
 	// CredentialsSecret is the Secret that holds the credentials in force.
 	// +optional
 	CredentialsSecret string `json:"credentialsSecret,omitempty"`
+	// Credentials says which content of that Secret is in force.
+	// +optional
+	Credentials *CredentialsStatus `json:"credentials,omitempty"`
 	// Image that the instance boots: a key of the catalogue, or a URL.
 	// +optional
 	Image string `json:"image,omitempty"`
@@ -366,4 +393,19 @@ type ProxyStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	Progress int32 `json:"progress,omitempty"`
+}
+
+// CredentialsStatus says which credentials a proxy takes.
+type CredentialsStatus struct {
+	// SecretVersion is the metadata.resourceVersion of the Secret with the credentials in force. While it is another than the Secret has now, the
+	// guest did not take the Secret's content yet, and Provisioned says why.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	SecretVersion string `json:"secretVersion,omitempty"`
+	// Since when they are in force.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+	// PreviousUntil is until when the credentials before them are taken as well; left out when they are not.
+	// +optional
+	PreviousUntil *metav1.Time `json:"previousUntil,omitempty"`
 }

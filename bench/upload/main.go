@@ -11,13 +11,10 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
-	"time"
 
+	"github.com/egress-proxies/egress-proxies-operator/bench/internal/kit"
 	"github.com/egress-proxies/egress-proxies-operator/internal/link"
 	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
 )
@@ -34,20 +31,9 @@ var (
 func main() {
 	flag.Parse()
 	if task := os.Getenv(taskVariable); task != "" {
-		exit(perform(task))
+		kit.Exit("upload", perform(task))
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := run(ctx)
-	stop()
-	exit(err)
-}
-
-func exit(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "upload: failed:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
+	kit.Main("upload", run)
 }
 
 func run(ctx context.Context) (err error) {
@@ -56,12 +42,12 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	say("bringing up a libvirt host, and making two images of %d MiB", *mib)
+	kit.Say("bringing up a libvirt host, and making two images of %d MiB", *mib)
 	host, err := kvmhost.Start(ctx, hostNumber)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, takeDown(host)) }()
+	defer func() { err = errors.Join(err, kit.TakeDown(host)) }()
 	random, err := randomImage(filepath.Join(dir, "random"), *mib<<20)
 	if err != nil {
 		return err
@@ -86,15 +72,4 @@ func run(ctx context.Context) (err error) {
 	}
 	report(*mib<<20, own, same, holes, b.peak)
 	return nil
-}
-
-// takeDown leaves nothing of the benchmark's host, whatever ended it.
-func takeDown(host *kvmhost.Host) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	return host.Down(ctx, true)
-}
-
-func say(format string, args ...any) {
-	fmt.Printf("[%s] %s\n", time.Now().Format("15:04:05.00"), fmt.Sprintf(format, args...))
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/kvm2"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
+	"github.com/egress-proxies/egress-proxies-operator/live/lab"
 	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
 )
 
@@ -63,7 +64,7 @@ func perform(text string) error {
 		return err
 	}
 	defer depot.Close()
-	entry := t.Host.Entry("kvm2-bench", "image", config.Image{URL: "file://" + t.Image})
+	entry := lab.EntryOf(&t.Host, "kvm2-bench", "image", config.Image{URL: "file://" + t.Image})
 	entry.PrePull = []string{entry.DefaultImage}
 	p, err := libvirt.New(libvirt.Options{Cluster: "benchupload", Entry: entry, Backend: kvm2.Backends(entry.Credentials), Depot: depot})
 	if err != nil {
@@ -93,7 +94,7 @@ func fetch(ctx context.Context, p *libvirt.Provider, done ended, profile string)
 	if err != nil {
 		return outcome{}, err
 	}
-	if err := p.PrePull(ctx, kvmhost.HostName); provider.KindOf(err) != provider.InProgress {
+	if err := p.PrePull(ctx, lab.EntryHost); provider.KindOf(err) != provider.InProgress {
 		return outcome{}, fmt.Errorf("the fetch did not start: %w", err)
 	}
 	var result outcome
@@ -109,7 +110,7 @@ func fetch(ctx context.Context, p *libvirt.Provider, done ended, profile string)
 	if result.Peak, err = memory("VmHWM"); err != nil {
 		return outcome{}, err
 	}
-	return result, p.PrePull(ctx, kvmhost.HostName) // nil: it is published
+	return result, p.PrePull(ctx, lab.EntryHost) // nil: it is published
 }
 
 func startProfile(path string) (stop func() error, err error) {

@@ -17,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/egress-proxies/egress-proxies-operator/bench/internal/kit"
 	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
 )
 
@@ -52,7 +53,7 @@ func (b *bench) compare(ctx context.Context, what string, p picture, cipher stri
 			took[t] = append(took[t], d)
 			line += fmt.Sprintf(" %s %.2f s", t, d.Seconds())
 		}
-		say("%s", line)
+		kit.Say("%s", line)
 	}
 	return took, nil
 }
@@ -87,12 +88,11 @@ func (b *bench) virsh(ctx context.Context, name string, p picture, cipher string
 	if err := os.WriteFile(wrapper, []byte("#!/bin/sh\nexec ssh -F '"+config+"' \"$@\"\n"), 0o700); err != nil {
 		return 0, err
 	}
-	host, _, _ := strings.Cut(b.host.SSHAddress, ":")
-	args := []string{"-q", "-c", fmt.Sprintf("qemu+ssh://%s@%s/system?command=%s", b.host.User, host, wrapper), "vol-upload", "--pool", b.host.PoolName, name, p.path}
+	args := []string{"-q", "-c", fmt.Sprintf("qemu+ssh://%s/system?command=%s", kit.SSHHost(b.host), wrapper), "vol-upload", "--pool", b.host.PoolName, name, p.path}
 	if p.holes {
 		args = append(args, "--sparse")
 	}
-	return timed(exec.CommandContext(ctx, "virsh", args...))
+	return kit.Timed(exec.CommandContext(ctx, "virsh", args...))
 }
 
 func (b *bench) cat(ctx context.Context, name string, p picture, cipher string) (time.Duration, error) {
@@ -105,32 +105,17 @@ func (b *bench) cat(ctx context.Context, name string, p picture, cipher string) 
 		return 0, err
 	}
 	defer f.Close()
-	host, _, _ := strings.Cut(b.host.SSHAddress, ":")
-	cmd := exec.CommandContext(ctx, "ssh", "-F", config, b.host.User+"@"+host, "cat > /var/lib/libvirt/images/"+name)
+	cmd := exec.CommandContext(ctx, "ssh", "-F", config, kit.SSHHost(b.host), "cat > /var/lib/libvirt/images/"+name)
 	cmd.Stdin = f
-	return timed(cmd)
+	return kit.Timed(cmd)
 }
 
-// sshConfig is a file for ssh, which pins the host's keys and leaves the rest at ssh's defaults.
+// sshConfig is a file for ssh, with the cipher, if any.
 func (b *bench) sshConfig(cipher string) (string, error) {
-	text := fmt.Sprintf("IdentityFile %s\nIdentitiesOnly yes\nUserKnownHostsFile %s\nStrictHostKeyChecking yes\nBatchMode yes\n", b.host.KeyFile, b.host.KnownHostsFile)
-	if cipher != "" {
-		text += "Ciphers " + cipher + "\n"
+	if cipher == "" {
+		return kit.SSHConfig(b.dir, b.host)
 	}
-	path := filepath.Join(b.dir, "ssh_config")
-	return path, os.WriteFile(path, []byte(text), 0o600)
-}
-
-func timed(cmd *exec.Cmd) (time.Duration, error) {
-	start := time.Now()
-	out := &strings.Builder{}
-	cmd.Stdout, cmd.Stderr = out, out
-	err := cmd.Run()
-	took := time.Since(start)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err, strings.TrimSpace(out.String()))
-	}
-	return took, nil
+	return kit.SSHConfig(b.dir, b.host, "Ciphers "+cipher)
 }
 
 // ours runs a process that holds nothing but what a fetch needs, so that its memory can be told.

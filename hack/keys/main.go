@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command keys writes the reference of the providers file: a table of every key, from the types that the file is decoded into and
-// their comments. It replaces what stands between two marks in a page.
+// Command keys writes what the types say that the providers file is decoded into, and their comments: the reference, a table of every key, which
+// replaces what stands between two marks in a page; and a JSON Schema for editors.
 package main
 
 import (
@@ -14,6 +14,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 )
 
 const (
@@ -22,17 +24,17 @@ const (
 )
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: keys TYPES.go PAGE.md")
+	if len(os.Args) != 4 {
+		fmt.Fprintln(os.Stderr, "usage: keys TYPES.go PAGE.md SCHEMA.json")
 		os.Exit(2)
 	}
-	if err := run(os.Args[1], os.Args[2]); err != nil {
+	if err := run(os.Args[1], os.Args[2], os.Args[3]); err != nil {
 		fmt.Fprintln(os.Stderr, "keys:", err)
 		os.Exit(1)
 	}
 }
 
-func run(source, page string) error {
+func run(source, page, schema string) error {
 	file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
 	if err != nil {
 		return err
@@ -48,7 +50,10 @@ func run(source, page string) error {
 	}
 	r := reference{structs: structsOf(file)}
 	r.section("", "File")
-	return os.WriteFile(page, []byte(before+begin+r.text.String()+end+after), 0o600)
+	if err := os.WriteFile(page, []byte(before+begin+r.text.String()+end+after), 0o600); err != nil {
+		return err
+	}
+	return r.writeSchema(schema, config.Types())
 }
 
 type field struct {
@@ -92,6 +97,8 @@ func fieldsOf(s *ast.StructType) []field {
 			one.of, one.list = ident(t.Elt), true
 		case *ast.MapType:
 			one.of, one.keyed = ident(t.Value), true
+		case *ast.StarExpr:
+			one.of = ident(t.X)
 		}
 		all = append(all, one)
 	}

@@ -46,13 +46,20 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return c.do(ctx, http.MethodGet, pathStatus, nil)
 }
 
-// PutCredentials replaces the agent's credentials. When it returns nil they
-// are in force and outlive a restart of the agent and a reboot of the guest.
+// PutCredentials replaces the agent's credentials at once. When it returns
+// nil they are in force and outlive a restart of the agent and a reboot of
+// the guest.
 func (c *Client) PutCredentials(ctx context.Context, credentials []Credential) (Status, error) {
+	return c.RotateCredentials(ctx, credentials, 0)
+}
+
+// RotateCredentials is PutCredentials, but those that are replaced stay valid
+// for a while, in whole seconds. Agents of protocol version 1 refuse it.
+func (c *Client) RotateCredentials(ctx context.Context, credentials []Credential, overlap time.Duration) (Status, error) {
 	if err := ValidateCredentials(credentials); err != nil {
 		return Status{}, err
 	}
-	body, err := json.Marshal(CredentialsRequest{Credentials: credentials})
+	body, err := json.Marshal(CredentialsRequest{Credentials: credentials, OverlapSeconds: int64(overlap / time.Second)})
 	if err != nil {
 		return Status{}, err
 	}

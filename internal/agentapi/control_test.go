@@ -75,8 +75,9 @@ func TestStatus(t *testing.T) {
 	agent := startAgent(t, testKey(1))
 	status, err := (&Client{Address: agent.address, Key: testKey(1)}).Status(t.Context())
 	want := Status{
-		Version: "v1.2.3", ProtocolVersion: 1, StartedAt: agent.now, Connections: 42,
+		Version: "v1.2.3", ProtocolVersion: 2, StartedAt: agent.now, Connections: 42,
 		CredentialsFingerprint: Fingerprint(testKey(1), []Credential{{Username: "user", Password: "old"}}),
+		CurrentFingerprint:     Fingerprint(testKey(1), []Credential{{Username: "user", Password: "old"}}),
 	}
 	if err != nil || status != want {
 		t.Errorf("status %+v, %v; want %+v", status, err, want)
@@ -106,6 +107,72 @@ func TestRotationWithOverlap(t *testing.T) {
 	status, err = client.Status(t.Context())
 	if err != nil || status.CredentialsFingerprint != Fingerprint(testKey(1), []Credential{next}) {
 		t.Errorf("after the overlap: %+v, %v", status, err)
+	}
+}
+
+func TestTheAgentKeepsTheOldForTheOverlap(t *testing.T) {
+	agent := startAgent(t, testKey(1))
+	client := &Client{Address: agent.address, Key: testKey(1)}
+	accepted := func() (all string) {
+		for _, password := range []string{"old", "second", "third"} {
+			if agent.credentials.Authenticate("user", password) {
+				all += password + " "
+			}
+		}
+		return all
+	}
+	rotate := func(password string, overlap time.Duration) Status {
+		t.Helper()
+		status, err := client.RotateCredentials(t.Context(), []Credential{{Username: "user", Password: password}}, overlap)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := Fingerprint(testKey(1), []Credential{{Username: "user", Password: password}}); status.Current() != want {
+			t.Errorf("after %s the current fingerprint is that of others", password)
+		}
+		return status
+	}
+	check := func(when, want string, previous time.Duration, status Status) {
+		t.Helper()
+		if got := accepted(); got != want || status.Previous() != previous {
+			t.Errorf("%s: accepts %q for %s more, want %q for %s", when, got, status.Previous(), want, previous)
+		}
+	}
+	now := func() Status {
+		t.Helper()
+		status, err := client.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return status
+	}
+	check("after the first change", "old second ", 10*time.Minute, rotate("second", 10*time.Minute))
+	check("asked again for the same", "old second ", 10*time.Minute, rotate("second", 10*time.Minute))
+	agent.advance(4 * time.Minute)
+	check("after the second change", "old second third ", 20*time.Minute, rotate("third", 20*time.Minute))
+	agent.advance(6 * time.Minute)
+	check("when the first overlap is over", "second third ", 14*time.Minute, now())
+	agent.advance(14 * time.Minute)
+	check("when both are over", "third ", 0, now())
+	rotate("old", time.Hour)
+	check("without an overlap, which ends one that goes on", "second ", 0, rotate("second", 0))
+	if last := agent.saved; len(last) != 1 || last[0].Password != "second" {
+		t.Errorf("saved: %v", last)
+	}
+	if _, err := client.RotateCredentials(t.Context(), []Credential{{Username: "user", Password: "x"}}, MaxOverlap+time.Second); err == nil || !strings.Contains(err.Error(), "overlapSeconds") {
+		t.Errorf("an endless overlap: %v", err)
+	}
+}
+
+func TestOverlapsAreBounded(t *testing.T) {
+	now := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	active := []Credential{{Username: "user", Password: "0"}}
+	for i := 1; i < 20; i++ {
+		password := string(rune('a' + i))
+		active = overlapping(CredentialsRequest{Credentials: []Credential{{Username: "user", Password: password}}, OverlapSeconds: int64(i)}, active, now)
+		if len(active) > MaxCredentials || active[0].Password != password || active[0].NotAfter != nil {
+			t.Fatalf("after %d changes: %v", i, active)
+		}
 	}
 }
 

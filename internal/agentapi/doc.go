@@ -19,6 +19,9 @@
 //	GET /v1/status       → Status
 //	PUT /v1/credentials  CredentialsRequest → Status
 //
+// The credentials that a request replaces may stay valid for a while, which
+// the agent measures by its own clock: CredentialsRequest.OverlapSeconds.
+//
 // # What outlives what
 //
 // The configuration file belongs to the seed: a boot may write it again at

@@ -18,8 +18,14 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/proxyproto"
 )
 
-// ProtocolVersion is the version of the control requests.
-const ProtocolVersion = 1
+// ProtocolVersion is the version of the control requests. Since 2, agents keep the credentials before the new ones for a while.
+const ProtocolVersion = 2
+
+// OverlapVersion is the first version that knows OverlapSeconds.
+const OverlapVersion = 2
+
+// MaxOverlap bounds how long the credentials before the new ones may be kept.
+const MaxOverlap = 7 * 24 * time.Hour
 
 // Status is what an agent says of itself.
 type Status struct {
@@ -29,16 +35,35 @@ type Status struct {
 	ProtocolVersion int `json:"protocolVersion"`
 	// CredentialsFingerprint is Fingerprint of the credentials that are valid
 	// now.
-	CredentialsFingerprint string    `json:"credentialsFingerprint"`
-	StartedAt              time.Time `json:"startedAt"`
+	CredentialsFingerprint string `json:"credentialsFingerprint"`
+	// CurrentFingerprint is Fingerprint of those of them that have no end.
+	CurrentFingerprint string `json:"currentFingerprint,omitempty"`
+	// PreviousSeconds is how long, from now on, the last of the others is
+	// valid; 0 when there are none.
+	PreviousSeconds int64     `json:"previousSeconds,omitempty"`
+	StartedAt       time.Time `json:"startedAt"`
 	// Connections are clients' connections that are open now.
 	Connections int `json:"connections"`
 }
 
-// CredentialsRequest replaces all credentials at once. For an overlap it
-// lists old and new, the old with a NotAfter.
+// Current is the fingerprint of the credentials without an end. Agents of
+// protocol version 1 do not tell them apart.
+func (s Status) Current() string {
+	if s.ProtocolVersion < OverlapVersion {
+		return s.CredentialsFingerprint
+	}
+	return s.CurrentFingerprint
+}
+
+// Previous is how long credentials that were replaced are still valid.
+func (s Status) Previous() time.Duration { return time.Duration(s.PreviousSeconds) * time.Second }
+
+// CredentialsRequest replaces all credentials at once.
 type CredentialsRequest struct {
 	Credentials []Credential `json:"credentials"`
+	// OverlapSeconds is how long those that are replaced stay valid, by the
+	// guest's clock: 0, which ends them at once, to MaxOverlap.
+	OverlapSeconds int64 `json:"overlapSeconds,omitempty"`
 }
 
 // errorBody is the body of an answer that is not 200.
@@ -130,10 +155,14 @@ func (l tlsListener) Accept() (net.Conn, error) {
 }
 
 func (s *Server) status() Status {
+	active := s.config.Credentials.Active()
+	current, previous := splitByEnd(active, s.config.Credentials.now())
 	return Status{
 		Version:                s.config.Version,
 		ProtocolVersion:        ProtocolVersion,
-		CredentialsFingerprint: Fingerprint(s.config.Key, s.config.Credentials.Active()),
+		CredentialsFingerprint: Fingerprint(s.config.Key, active),
+		CurrentFingerprint:     Fingerprint(s.config.Key, current),
+		PreviousSeconds:        int64((previous + time.Second - 1) / time.Second),
 		StartedAt:              s.config.StartedAt.UTC(),
 		Connections:            s.config.Connections(),
 	}
@@ -154,28 +183,32 @@ func (s *Server) putCredentials(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusBadRequest, errorBody{err.Error()})
 		return
 	}
-	if err := s.checkCredentials(request.Credentials); err != nil {
+	if err := s.checkCredentials(request); err != nil {
 		writeJSON(w, http.StatusUnprocessableEntity, errorBody{err.Error()})
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.config.Save(request.Credentials); err != nil {
+	next := overlapping(request, s.config.Credentials.Active(), s.config.Credentials.now())
+	if err := s.config.Save(next); err != nil {
 		s.config.Logf.Printf("new credentials could not be kept, the old ones stay: %v", err)
 		writeJSON(w, http.StatusInternalServerError, errorBody{fmt.Sprintf("the credentials could not be kept in the guest, the old ones stay in force: %v", err)})
 		return
 	}
-	s.config.Credentials.Replace(request.Credentials)
+	s.config.Credentials.Replace(next)
 	s.config.Logf.Printf("credentials replaced by a control request: %d in force", len(s.config.Credentials.Active()))
 	writeJSON(w, http.StatusOK, s.status())
 }
 
 // checkCredentials refuses a set that would lock everybody out.
-func (s *Server) checkCredentials(credentials []Credential) error {
-	if err := ValidateCredentials(credentials); err != nil {
+func (s *Server) checkCredentials(request CredentialsRequest) error {
+	if err := ValidateCredentials(request.Credentials); err != nil {
 		return err
 	}
-	if len(ActiveAt(credentials, s.config.Credentials.now())) == 0 {
+	if most := int64(MaxOverlap / time.Second); request.OverlapSeconds < 0 || request.OverlapSeconds > most {
+		return fmt.Errorf("overlapSeconds: must be 0 to %d, is %d", most, request.OverlapSeconds)
+	}
+	if len(ActiveAt(request.Credentials, s.config.Credentials.now())) == 0 {
 		return errors.New("credentials: every notAfter has passed by the guest's clock; the old ones stay in force")
 	}
 	return nil

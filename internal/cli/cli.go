@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -44,19 +45,28 @@ type Decorator func(libvirt.Backend) libvirt.Backend
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer, decorators ...Decorator) int {
 	root := &cobra.Command{
 		Use: "egress-proxies", Short: "Exit IPs as Kubernetes resources", Long: long, Version: version(),
-		Args: UsageArgs(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:        UsageArgs(cobra.NoArgs),
+		Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: displayName(os.Args[0])},
+		RunE:        func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	s := streams{stdout, stderr}
-	root.AddCommand(newOperator(s, decorators), newVersion(s))
+	root.AddCommand(newOperator(s, decorators), newStatus(s), newAbandon(s), newVersion(s))
 	root.AddCommand(Commands(stdout, stderr)...)
 	return Execute(ctx, root, args, stdout, stderr)
+}
+
+// displayName is how help calls a program: kubectl runs one that is named kubectl-egress as its own command.
+func displayName(program string) string {
+	if filepath.Base(program) == "kubectl-egress" {
+		return "kubectl egress"
+	}
+	return "egress-proxies"
 }
 
 // Commands are those that need no Kubernetes API: for programs that have them among their own.
 func Commands(stdout, stderr io.Writer) []*cobra.Command {
 	s := streams{stdout, stderr}
-	return []*cobra.Command{newReflector(s), newSimulator(s), newConfig(s)}
+	return []*cobra.Command{newReflector(s), newSimulator(s), newConfig(s), newConsole(s), newDoctor(s)}
 }
 
 // Execute runs a program's commands, and returns the exit code. It says what went wrong in one line on stderr.

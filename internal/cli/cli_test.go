@@ -4,25 +4,19 @@ package cli
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
-	"github.com/egress-proxies/egress-proxies-operator/internal/config"
-	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 	"github.com/egress-proxies/egress-proxies-operator/test/kubeapi"
 )
 
@@ -77,6 +71,7 @@ func TestExitCodes(t *testing.T) {
 		"no workers":            {[]string{"operator", "--providers", good, "--max-concurrent", "0"}, ExitUsage, nil, []string{"at least 1"}},
 		"a good file":           {[]string{"config", "check", good}, ExitOK, []string{": ok: "}, nil},
 		"a file with mistakes":  {[]string{"config", "check", bad}, ExitUsage, nil, []string{bad + ":3: ", bad + ":5: ", bad + ":6: ", bad + ":7: ", bad + ":8: "}},
+		"the schema":            {[]string{"config", "schema"}, ExitOK, []string{`"$schema"`, "allowEmulation"}, nil},
 		"no file":               {[]string{"config", "check"}, ExitUsage, nil, []string{"arg"}},
 		"an address that is no": {[]string{"reflector", "--listen", "nonesuch"}, ExitFailed, nil, []string{"--listen"}},
 	} {
@@ -118,109 +113,35 @@ func (s *safeBuffer) String() string {
 }
 
 func TestTheOperatorRunsAndEndsCleanly(t *testing.T) {
-	api := kubeapi.Shared(t)
-	namespace := api.Namespace(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var log safeBuffer
-	ended := make(chan int, 1)
-	args := []string{
-		"operator", "--providers", write(t, "providers.yaml", goodFile), "--kubeconfig", api.Kubeconfig, "--namespace", namespace, "--leader-elect",
-	}
-	go func() { ended <- Run(ctx, args, &log, &log) }()
-	deadline := time.Now().Add(30 * time.Second)
-	// Until then it sets up logging, which the test's own client reads.
-	for !strings.Contains(log.String(), "operator starts") {
-		if time.Now().After(deadline) {
-			t.Fatalf("the operator does not start: %s", &log)
+	checks := freeAddress(t)
+	r := runOperator(t, write(t, "providers.yaml", goodFile), "--health-probe-bind-address", checks)
+	r.until("ready", func() bool {
+		response, err := http.Get("http://" + checks + "/readyz")
+		if err != nil {
+			return false
 		}
-		select {
-		case code := <-ended:
-			t.Fatalf("the operator ended with %d: %s", code, &log)
-		case <-time.After(20 * time.Millisecond):
-		}
+		return response.StatusCode == http.StatusOK && response.Body.Close() == nil
+	})
+	http.DefaultClient.CloseIdleConnections()
+	p := r.create("p", "nonesuch")
+	r.until("said about a Proxy of an unknown entry", func() bool {
+		return meta.IsStatusConditionTrue(r.read(p).Status.Conditions, v1alpha1.ConditionStalled)
+	})
+	r.end()
+	if !strings.Contains(r.log.String(), `"msg":"operator ends"`) {
+		t.Errorf("no JSON log of a clean end: %s", &r.log)
 	}
+}
 
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.New(api.Config, client.Options{Scheme: scheme})
+// freeAddress is one that nobody listens on, as a rule.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &v1alpha1.Proxy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p"}, Spec: v1alpha1.ProxySpec{Provider: "nonesuch"}}
-	if err := c.Create(t.Context(), p); err != nil {
-		t.Fatal(err)
-	}
-	for !meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.ConditionStalled) {
-		if time.Now().After(deadline) {
-			t.Fatal("the operator says nothing about a Proxy of an unknown entry")
-		}
-		select {
-		case code := <-ended:
-			t.Fatalf("the operator ended with %d: %s", code, &log)
-		case <-time.After(20 * time.Millisecond):
-		}
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(p), p); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cancel()
-	if code := <-ended; code != ExitOK {
-		t.Errorf("exit code %d: %s", code, &log)
-	}
-	if !strings.Contains(log.String(), `"msg":"operator ends"`) {
-		t.Errorf("no JSON log of a clean end: %s", &log)
-	}
-}
-
-// watched is a provider that tells once, and notes its end.
-type watched struct {
-	provider.Provider
-	closed chan struct{}
-}
-
-func (w *watched) Watch(ctx context.Context, notify func(string)) error {
-	notify("uid")
-	<-ctx.Done()
-	return nil
-}
-
-func (w *watched) Close() { close(w.closed) }
-
-func TestRegistry(t *testing.T) {
-	file := &config.File{}
-	one := &watched{closed: make(chan struct{})}
-	woken := make(chan string, 1)
-	r := newRegistry(file, func() (map[string]provider.Provider, error) { return map[string]provider.Provider{"home": one}, nil },
-		func(entry, uid string) { woken <- entry + "/" + uid }, slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- r.Start(ctx) }()
-	if set := r.Current(); set.Providers["home"] != one || set.File != file {
-		t.Errorf("current: %+v", set)
-	}
-	if got := <-woken; got != "home/uid" {
-		t.Errorf("woken %q", got)
-	}
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
-	select {
-	case <-one.closed:
-	default:
-		t.Error("the provider was not closed")
-	}
-
-	failing := newRegistry(file, func() (map[string]provider.Provider, error) { return nil, errors.New("no") }, nil, slog.New(slog.DiscardHandler))
-	if err := failing.Start(t.Context()); err == nil {
-		t.Error("an operator without its providers goes on")
-	}
-	if set := failing.Current(); set.File != file || len(set.Providers) != 0 {
-		t.Errorf("current: %+v", set)
-	}
+	defer listener.Close()
+	return listener.Addr().String()
 }
 
 func TestAgents(t *testing.T) {
@@ -244,13 +165,5 @@ func TestAgents(t *testing.T) {
 	}
 	if _, err := agents("riscv64"); err == nil {
 		t.Error("an agent for an architecture that there is none for")
-	}
-}
-
-func TestReflectorTargets(t *testing.T) {
-	file := &config.File{Reflectors: []config.Reflector{{URL: "http://a.example/"}, {URL: "https://b.example"}, {URL: "http://[2001:db8::1]:8080/x"}}}
-	got, err := reflectorTargets(file)
-	if want := "a.example:80 b.example:443 [2001:db8::1]:8080"; err != nil || strings.Join(got, " ") != want {
-		t.Errorf("%v, %v", got, err)
 	}
 }

@@ -34,6 +34,16 @@ func newConfig(s streams) *cobra.Command {
 			return err
 		},
 	})
+	cmd.AddCommand(&cobra.Command{
+		Use:     "schema",
+		Short:   "Print the JSON Schema of the providers file, for editors",
+		Example: "  egress-proxies config schema > providers.schema.json",
+		Args:    UsageArgs(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			_, err := s.out.Write(config.Schema)
+			return err
+		},
+	})
 	return cmd
 }
 

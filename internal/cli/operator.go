@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -19,13 +18,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
 	"github.com/egress-proxies/egress-proxies-operator/internal/cluster"
 	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/controller/collector"
 	"github.com/egress-proxies/egress-proxies-operator/internal/controller/proxy"
 	"github.com/egress-proxies/egress-proxies-operator/internal/probe"
-	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
+	"github.com/egress-proxies/egress-proxies-operator/internal/registry"
 )
 
 // +kubebuilder:rbac:groups=coordination.k8s.io,resources=leases,verbs=get;create;update
@@ -43,8 +42,10 @@ const (
 type Operator struct {
 	// REST is how the API server is reached.
 	REST *rest.Config
-	// File is the providers file, as LoadProviders gives it.
+	// File is the providers file, as LoadProviders gives it, and Path where it is: changes of it take effect while the operator runs. With an empty
+	// Path they do not.
 	File *config.File
+	Path string
 	// AgentDir holds the agents' binaries; that of the executable when empty.
 	AgentDir string
 	// ImageSpool is a folder on a disk for images on their way to hosts; defaultImageSpool, where that can be used, when empty.
@@ -53,6 +54,10 @@ type Operator struct {
 	Namespace string
 	// Metrics is the address that serves /metrics; none when it is "0".
 	Metrics string
+	// Checks is the address that serves /healthz and /readyz, and Profiles the one that serves /debug/pprof; none when it is "0" or empty.
+	Checks, Profiles string
+	// ConsoleSocket is where the consoles of guests are shown, in a folder of its own; they are not where it is empty.
+	ConsoleSocket string
 	// LeaderElect works only while it holds a lease.
 	LeaderElect bool
 	// Workers is how many Proxies are reconciled at once, Probes how many are probed; 0 is the default.
@@ -79,11 +84,9 @@ func (o Operator) Run(ctx context.Context) error {
 	}
 	o.REST = rest.CopyConfig(o.REST)
 	o.REST.QPS, o.REST.Burst, o.REST.UserAgent = apiRate, apiBurst, operatorName+"/"+version()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return err
-		}
+	scheme, err := newScheme()
+	if err != nil {
+		return err
 	}
 	live, err := client.New(o.REST, client.Options{Scheme: scheme})
 	if err != nil {
@@ -103,8 +106,12 @@ func (o Operator) Run(ctx context.Context) error {
 		return err
 	}
 	defer depot.Close() // after the providers, which the manager ends
-	env := environment{cluster: identity.ID, file: o.File, agents: agents, depot: depot, log: o.Log, decorators: o.Decorators}
-	if err := o.assemble(ctx, mgr, identity, func() (map[string]provider.Provider, error) { return makeProviders(env) }); err != nil {
+	env := environment{cluster: identity.ID, agents: agents, depot: depot, places: libvirt.NewPlaces(nil), log: o.Log, decorators: o.Decorators}
+	following, stop := context.WithCancel(ctx)
+	files := o.files(following, mgr, env)
+	defer files.wait()
+	defer stop()
+	if err := o.assemble(ctx, mgr, identity, files); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -115,23 +122,33 @@ func (o Operator) Run(ctx context.Context) error {
 }
 
 // assemble puts the parts of the operator into the manager.
-func (o Operator) assemble(ctx context.Context, mgr manager.Manager, identity cluster.Identity, construct func() (map[string]provider.Provider, error)) error {
+func (o Operator) assemble(ctx context.Context, mgr manager.Manager, identity cluster.Identity, files files) error {
 	reconciler := &proxy.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Identity: identity, Guest: proxy.AgentGuest{},
 		Events: mgr.GetEventRecorder(operatorName), Now: time.Now, Pace: proxy.DefaultPace,
 	}
-	var providers *registry
-	health := o.health(mgr, func() *registry { return providers })
-	providers = newRegistry(o.File, construct, func(entry, uid string) {
+	var providers *registry.Registry
+	health := o.health(mgr, func() *registry.Registry { return providers })
+	files.Wake = func(entry, uid string) {
 		reconciler.Wake(entry, uid)
 		health.Wake(entry, uid)
-	}, o.Log)
+	}
+	providers = registry.New(files.Options)
+	observedStates().source.Store(&stateSource{mgr.GetClient(), providers})
 	scheduler := probe.NewScheduler(new(probe.Prober).Probe, o.Probes, func(uid string) { reconciler.Wake("", uid) })
 	reconciler.Current, reconciler.Probes = providers.Current, scheduler
-	for _, part := range []manager.RunnableFunc{providers.Start, scheduler.Start, o.collector(mgr, providers).Start} {
+	parts := []manager.RunnableFunc{providers.Start, scheduler.Start, o.collector(mgr, providers, reconciler.Wake).Start}
+	if o.ConsoleSocket != "" {
+		consoles := &consoleServer{socket: o.ConsoleSocket, proxies: mgr.GetClient(), current: providers.Current, log: o.Log}
+		parts = append(parts, consoles.Start)
+	}
+	for _, part := range parts {
 		if err := mgr.Add(part); err != nil {
 			return err
 		}
+	}
+	if err := addChecks(mgr, providers); err != nil {
+		return err
 	}
 	if err := health.SetupWithManager(mgr); err != nil {
 		return err
@@ -144,6 +161,8 @@ func (o Operator) manager(scheme *runtime.Scheme) (manager.Manager, error) {
 	mgr, err := ctrl.NewManager(o.REST, ctrl.Options{
 		Scheme: scheme, Cache: proxy.CacheOptions(), Logger: logr.FromSlogHandler(o.Log.Handler()),
 		Metrics:                       server.Options{BindAddress: o.Metrics},
+		HealthProbeBindAddress:        cmp.Or(o.Checks, "0"),
+		PprofBindAddress:              cmp.Or(o.Profiles, "0"),
 		LeaderElection:                o.LeaderElect,
 		LeaderElectionID:              operatorName,
 		LeaderElectionNamespace:       o.Namespace,

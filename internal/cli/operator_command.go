@@ -10,8 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/cluster"
 	"github.com/egress-proxies/egress-proxies-operator/internal/controller/collector"
@@ -24,9 +22,12 @@ type operatorFlags struct {
 	agentDir    string
 	imageSpool  string
 	namespace   string
-	kubeconfig  string
+	api         apiFlags
 	metrics     string
+	checks      string
+	profiles    string
 	leaderElect bool
+	console     string
 	workers     int
 	probes      int
 	collector   string
@@ -41,13 +42,16 @@ func (f *operatorFlags) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.agentDir, "agent-dir", "", "`FOLDER` with egress-agent-linux-amd64 and -arm64 (default: that of this executable)")
 	flags.StringVar(&f.imageSpool, "image-spool", "", "`FOLDER` on a disk for images on their way to hosts (default: /var/tmp, where it can be written)")
 	flags.StringVar(&f.namespace, "namespace", cluster.DefaultNamespace, "`NAMESPACE` of the operator's own objects; made when missing")
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: $KUBECONFIG, the pod's own account, ~/.kube/config)")
+	f.api.bind(flags)
 	flags.StringVar(&f.metrics, "metrics-bind-address", "0", "`ADDRESS` that serves /metrics, or 0 for none")
+	flags.StringVar(&f.checks, "health-probe-bind-address", "0", "`ADDRESS` that serves /healthz and /readyz, or 0 for none")
+	flags.StringVar(&f.profiles, "pprof-bind-address", "0", "`ADDRESS` that serves /debug/pprof, which shows memory: a loopback one, or 0 for none")
+	flags.StringVar(&f.console, "console-socket", DefaultConsoleSocket(), "`PATH` where the command console finds the consoles of guests; none when empty")
 	flags.BoolVar(&f.leaderElect, "leader-elect", false, "work only while holding a lease, so that several operators may run")
 	flags.IntVar(&f.workers, "max-concurrent", defaultWorkers, "how many Proxies are reconciled at once")
 	flags.IntVar(&f.probes, "max-probes", probe.DefaultWorkers, "how many proxies are probed at once")
-	flags.StringVar(&f.collector, "collector", string(collector.On), "what becomes of volumes that nothing needs any more: `MODE` on, dry-run or off")
-	flags.DurationVar(&f.grace, "collector-grace", collector.DefaultGrace, "how long a volume has to look so before it is removed; at least 1m")
+	flags.StringVar(&f.collector, "collector", string(collector.On), "what becomes of instances and volumes that nothing needs any more: `MODE` on, dry-run or off")
+	flags.DurationVar(&f.grace, "collector-grace", collector.DefaultGrace, "how long something has to look so before it is removed; at least 1m")
 	f.logs.Bind(flags)
 }
 
@@ -95,24 +99,15 @@ func (f *operatorFlags) operator(s streams) (Operator, error) {
 	if err != nil {
 		return Operator{}, err
 	}
-	config, err := f.rest()
+	config, err := f.api.rest()
 	if err != nil {
 		return Operator{}, err
 	}
 	return Operator{
-		REST: config, File: file, AgentDir: f.agentDir, ImageSpool: f.imageSpool, Namespace: f.namespace, Metrics: f.metrics,
-		LeaderElect: f.leaderElect, Workers: f.workers, Probes: f.probes, Log: log,
+		REST: config, File: file, Path: f.providers, AgentDir: f.agentDir, ImageSpool: f.imageSpool, Namespace: f.namespace, Metrics: f.metrics,
+		Checks: f.checks, Profiles: f.profiles,
+		ConsoleSocket: f.console,
+		LeaderElect:   f.leaderElect, Workers: f.workers, Probes: f.probes, Log: log,
 		Collector: collector.Mode(f.collector), CollectorGrace: f.grace,
 	}, nil
-}
-
-// rest is how the API server is reached.
-func (f *operatorFlags) rest() (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("find the Kubernetes API (--kubeconfig, $KUBECONFIG, the pod's own account, ~/.kube/config): %w", err)
-	}
-	return config, nil
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -38,22 +36,14 @@ type constructor func(environment, config.Entry) (provider.Provider, error)
 // constructors by the type of entry: the one place where a provider is added.
 var constructors = map[string]constructor{
 	config.TypeKVM2: func(env environment, entry config.Entry) (provider.Provider, error) {
-		reflectors, err := reflectorTargets(env.file)
-		if err != nil {
-			return nil, err
-		}
 		return libvirt.New(libvirt.Options{
-			Cluster: env.cluster, Entry: entry, Reflectors: reflectors, Agent: env.agents, Depot: env.depot, Places: env.places, Log: env.log.With("entry", entry.Name),
-			Backend: env.decorated(kvm2.Backends(entry.Credentials)),
+			Cluster: env.cluster, Entry: entry, Reflectors: env.file.ReflectorTargets(), Agent: env.agents, Depot: env.depot, Places: env.places, Log: env.log.With("entry", entry.Name),
+			Backend: env.decorated(kvm2.CountedBackends(entry.Credentials, observedCalls().count(entry.Name))),
 		})
 	},
 	config.TypeLocal: func(env environment, entry config.Entry) (provider.Provider, error) {
-		reflectors, err := reflectorTargets(env.file)
-		if err != nil {
-			return nil, err
-		}
 		return local.New(local.Options{
-			Cluster: env.cluster, Entry: entry, Reflectors: reflectors, Version: version(), Log: env.log.With("entry", entry.Name),
+			Cluster: env.cluster, Entry: entry, Reflectors: env.file.ReflectorTargets(), Version: version(), Log: env.log.With("entry", entry.Name),
 		})
 	},
 	config.TypeSimulated: func(env environment, entry config.Entry) (provider.Provider, error) {
@@ -72,49 +62,11 @@ func (env environment) decorated(backend func(config.Host) libvirt.Backend) func
 	}
 }
 
-// makeProviders makes the provider of each entry of the file. Where one cannot be made, none is left.
-func makeProviders(env environment) (map[string]provider.Provider, error) {
-	env.places = libvirt.NewPlaces(env.file.Entries)
-	made := map[string]provider.Provider{}
-	for _, entry := range env.file.Entries {
-		construct, ok := constructors[entry.Type]
-		if !ok {
-			closeProviders(made)
-			return nil, fmt.Errorf("entry %s: there is no provider of type %q; there are: %s", entry.Name, entry.Type,
-				strings.Join(slices.Sorted(maps.Keys(constructors)), ", "))
-		}
-		p, err := construct(env, entry)
-		if err != nil {
-			closeProviders(made)
-			return nil, fmt.Errorf("entry %s: %w", entry.Name, err)
-		}
-		made[entry.Name] = p
+// makeProvider makes the provider of an entry.
+func makeProvider(env environment, entry config.Entry) (provider.Provider, error) {
+	construct, ok := constructors[entry.Type]
+	if !ok {
+		return nil, fmt.Errorf("there is no provider of type %q; there are: %s", entry.Type, strings.Join(slices.Sorted(maps.Keys(constructors)), ", "))
 	}
-	return made, nil
-}
-
-func closeProviders(all map[string]provider.Provider) {
-	for _, p := range all {
-		if closer, ok := p.(provider.Closer); ok {
-			closer.Close()
-		}
-	}
-}
-
-// reflectorTargets are the reflectors as host:port.
-func reflectorTargets(file *config.File) ([]string, error) {
-	ports := map[string]string{"http": "80", "https": "443"}
-	var targets []string
-	for _, reflector := range file.Reflectors {
-		u, err := url.Parse(reflector.URL)
-		if err != nil {
-			return nil, fmt.Errorf("a reflector is not a URL: %w", err)
-		}
-		port := u.Port()
-		if port == "" {
-			port = ports[u.Scheme]
-		}
-		targets = append(targets, net.JoinHostPort(u.Hostname(), port))
-	}
-	return targets, nil
+	return construct(env, entry)
 }

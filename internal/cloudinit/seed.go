@@ -24,8 +24,10 @@ const (
 	AgentFile = "egress-agent"
 	// MaxSeedBytes bounds a seed: it is smaller.
 	MaxSeedBytes = 1 << 20
-	// MaxUserDataBytes bounds user data and vendor data, each.
+	// MaxUserDataBytes bounds a Proxy's own user data.
 	MaxUserDataBytes = 512 << 10
+	// MaxEntryDataBytes bounds what an entry gives every guest: its user data and its vendor data, each.
+	MaxEntryDataBytes = 64 << 10
 )
 
 // Software says what serves in the guest.
@@ -48,16 +50,18 @@ type SeedSpec struct {
 	UID string
 	// Name of the Proxy: the guest's host name is made from it.
 	Name string
-	// Software that serves; AgentConfig goes with Agent, UserData with CloudInit.
+	// Software that serves; AgentConfig goes with Agent, and UserData with Agent or CloudInit.
 	Software Software
 	// AgentConfig is the content of the agent's configuration file.
 	AgentConfig []byte
-	// UserData is the user's own; see CheckUserData.
+	// UserData is the Proxy's own; see CheckUserData.
 	UserData []byte
-	// VendorData is left out when empty; see CheckUserData.
-	VendorData []byte
-	// NetworkConfig is a YAML mapping in cloud-init's network format (version 1 or 2); left out when empty.
-	NetworkConfig []byte
+	// EntryUserData and VendorData are for every guest of an entry, but those with SoftwareNone; left out when empty. See CheckUserData.
+	EntryUserData, VendorData []byte
+	// InstallGuestAgent has the guest install and start qemu-guest-agent, unless it has SoftwareNone.
+	InstallGuestAgent bool
+	// Network is how the guest's NIC is set up; the image's own way, which is DHCP as a rule, when nil.
+	Network *Network
 }
 
 // Seed is the volume's content. Nothing but the spec can make it fail, so every error is for whoever wrote the spec; none quotes a secret.
@@ -71,17 +75,18 @@ func Seed(spec SeedSpec) ([]byte, error) {
 		return nil, err
 	}
 	files := []iso9660.File{{Name: "meta-data", Mode: 0o644, Data: metaData}, {Name: "user-data", Mode: 0o600, Data: userData}}
-	if len(spec.VendorData) > 0 {
+	if len(spec.VendorData) > 0 && spec.Software != SoftwareNone {
 		if err := CheckUserData(spec.VendorData); err != nil {
-			return nil, fmt.Errorf("vendor data: %w", err)
+			return nil, fmt.Errorf("the entry's vendorData: %w", err)
 		}
 		files = append(files, iso9660.File{Name: "vendor-data", Mode: 0o600, Data: spec.VendorData})
 	}
-	if len(spec.NetworkConfig) > 0 {
-		if err := checkMapping(spec.NetworkConfig); err != nil {
-			return nil, fmt.Errorf("network config: %w", err)
+	if spec.Network != nil {
+		networkConfig, err := spec.Network.config()
+		if err != nil {
+			return nil, err
 		}
-		files = append(files, iso9660.File{Name: "network-config", Mode: 0o644, Data: spec.NetworkConfig})
+		files = append(files, iso9660.File{Name: "network-config", Mode: 0o644, Data: networkConfig})
 	}
 	image, err := iso9660.New(SeedLabel, files)
 	if err != nil {
@@ -113,22 +118,62 @@ func userData(spec SeedSpec) ([]byte, error) {
 	if spec.Software != SoftwareAgent && len(spec.AgentConfig) > 0 {
 		return nil, fmt.Errorf("software %q takes no agent configuration", spec.Software)
 	}
-	if spec.Software != SoftwareCloudInit && len(spec.UserData) > 0 {
-		return nil, fmt.Errorf("software %q takes no user data: it would be ignored", spec.Software)
-	}
 	switch spec.Software {
-	case SoftwareAgent:
-		return agentUserData(spec.AgentConfig)
-	case SoftwareCloudInit:
-		if err := CheckUserData(spec.UserData); err != nil {
-			return nil, fmt.Errorf("user data: %w", err)
-		}
-		return spec.UserData, nil
+	case SoftwareAgent, SoftwareCloudInit:
 	case SoftwareNone:
+		if len(spec.UserData) > 0 {
+			return nil, fmt.Errorf("software %q takes no user data: it would be ignored", spec.Software)
+		}
 		return []byte(cloudConfigHeader + "\n{}\n"), nil
 	default:
 		return nil, fmt.Errorf("software %q: must be %s, %s or %s", spec.Software, SoftwareAgent, SoftwareCloudInit, SoftwareNone)
 	}
+	if spec.Software == SoftwareCloudInit || len(spec.UserData) > 0 {
+		if err := CheckUserData(spec.UserData); err != nil {
+			return nil, fmt.Errorf("user data: %w", err)
+		}
+	}
+	if len(spec.EntryUserData) > 0 {
+		if err := CheckUserData(spec.EntryUserData); err != nil {
+			return nil, fmt.Errorf("the entry's userData: %w", err)
+		}
+	}
+	return together(spec)
+}
+
+// together is all that the guest is given, in one piece. The agent by itself is a cloud-config, which is the easiest to look at. Beside
+// anything else it is a script, as is all of ours: cloud-init drops a key of vendor data that user data has too, and of two parts with one key
+// the first, so that one of the two runcmd would never run.
+func together(spec SeedSpec) ([]byte, error) {
+	files, err := guestParts(spec)
+	if err != nil {
+		return nil, err
+	}
+	if spec.Software == SoftwareAgent && len(spec.UserData)+len(spec.EntryUserData)+len(spec.VendorData) == 0 && !spec.InstallGuestAgent {
+		return agentUserData(files)
+	}
+	parts := []leaf{script("10-egress-machine-id", files.machineID)}
+	if spec.Software == SoftwareAgent {
+		parts = append(parts, script("20-egress-agent", agentScript(files.agent)))
+	}
+	if spec.InstallGuestAgent {
+		parts = append(parts, script("30-egress-guest-agent", files.guestAgent))
+	}
+	own, err := leaves(spec.UserData)
+	if err != nil {
+		return nil, err
+	}
+	entry, err := leaves(spec.EntryUserData)
+	if err != nil {
+		return nil, err
+	}
+	if len(spec.UserData) > 0 {
+		parts = append(parts, own...)
+	}
+	if len(spec.EntryUserData) > 0 {
+		parts = append(parts, merged(entry)...)
+	}
+	return combine(parts), nil
 }
 
 // Hostname makes one valid DNS label, of 63 characters at most, of any name; "proxy" where nothing is left.

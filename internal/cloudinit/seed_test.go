@@ -41,17 +41,18 @@ func TestSeedOfAgent(t *testing.T) {
 		got[f.Path+" "+f.Permissions] = string(content)
 	}
 	want := map[string]string{"/etc/egress-agent/config.json 0600": agentConfig}
-	for name, permissions := range map[string]string{"install.sh": "0700", "loop.sh": "0700", "egress-agent.service": "0644", "egress-agent.openrc": "0755"} {
+	for name, permissions := range map[string]string{"install.sh": "0700", "loop.sh": "0700", "egress-agent.service": "0644", "egress-agent.openrc": "0755", "machine-id.sh": "0700"} {
 		content, err := os.ReadFile("guest/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
+		content = bytes.Replace(content, []byte("@UID@"), []byte("3f2504e04f8911d39a0c0305e82c3301"), 1)
 		want["/usr/local/lib/egress-agent/"+name+" "+permissions] = string(content)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("write_files:\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"sh /usr/local/lib/egress-agent/install.sh"}, document.RunCmd); diff != "" {
+	if diff := cmp.Diff([]string{"sh /usr/local/lib/egress-agent/machine-id.sh", "sh /usr/local/lib/egress-agent/install.sh"}, document.RunCmd); diff != "" {
 		t.Errorf("runcmd:\n%s", diff)
 	}
 }
@@ -66,21 +67,20 @@ func TestUserDataOfAgentHasOneLineAValue(t *testing.T) {
 }
 
 func TestSeedOfOtherSoftware(t *testing.T) {
-	userData := "#!/bin/sh\necho hello\n"
 	for name, test := range map[string]struct {
 		spec SeedSpec
 		want map[string]string
 	}{
-		"CloudInit": {
-			SeedSpec{UID: " U ", Name: "a.b", Software: SoftwareCloudInit, UserData: []byte(userData), VendorData: []byte("#cloud-config\na: 1\n"), NetworkConfig: []byte("version: 2\n")},
-			map[string]string{
-				"meta-data": "instance-id: u\nlocal-hostname: a-b\n", "user-data": userData,
-				"vendor-data": "#cloud-config\na: 1\n", "network-config": "version: 2\n",
-			},
-		},
 		"None": {
 			SeedSpec{UID: "u", Name: "n", Software: SoftwareNone},
 			map[string]string{"meta-data": "instance-id: u\nlocal-hostname: \"n\"\n", "user-data": "#cloud-config\n{}\n"},
+		},
+		"None leaves the guest alone, whatever the entry says": {
+			SeedSpec{
+				UID: " U ", Name: "a.b", Software: SoftwareNone, InstallGuestAgent: true,
+				EntryUserData: []byte("#cloud-config\na: 1\n"), VendorData: []byte("#cloud-config\na: 1\n"),
+			},
+			map[string]string{"meta-data": "instance-id: u\nlocal-hostname: a-b\n", "user-data": "#cloud-config\n{}\n"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,14 +125,18 @@ func TestSeedRefused(t *testing.T) {
 		change func(*SeedSpec)
 		says   string
 	}{
-		"no UID":                       {func(s *SeedSpec) { s.UID = " " }, "no UID"},
-		"unknown software":             {func(s *SeedSpec) { s.Software, s.AgentConfig = "Squid", nil }, `"Squid"`},
-		"agent config is not JSON":     {func(s *SeedSpec) { s.AgentConfig = []byte("secret") }, "not JSON"},
-		"agent with user data":         {func(s *SeedSpec) { s.UserData = []byte("#!/bin/sh\n") }, "takes no user data"},
-		"none with agent config":       {func(s *SeedSpec) { s.Software = SoftwareNone }, "takes no agent configuration"},
-		"vendor data ignored":          {func(s *SeedSpec) { s.VendorData = []byte("hello") }, "vendor data: "},
-		"network config not a mapping": {func(s *SeedSpec) { s.NetworkConfig = []byte("- 1\n") }, "network config: "},
-		"user data missing":            {func(s *SeedSpec) { s.Software, s.AgentConfig = SoftwareCloudInit, nil }, "user data: is empty"},
+		"no UID":                   {func(s *SeedSpec) { s.UID = " " }, "no UID"},
+		"unknown software":         {func(s *SeedSpec) { s.Software, s.AgentConfig = "Squid", nil }, `"Squid"`},
+		"agent config is not JSON": {func(s *SeedSpec) { s.AgentConfig = []byte("secret") }, "not JSON"},
+		"agent with bad user data": {func(s *SeedSpec) { s.UserData = []byte("secret") }, "user data: its first line"},
+		"none with user data": {func(s *SeedSpec) {
+			s.Software, s.AgentConfig, s.UserData = SoftwareNone, nil, []byte("#!/bin/sh\n")
+		}, "takes no user data"},
+		"none with agent config":     {func(s *SeedSpec) { s.Software = SoftwareNone }, "takes no agent configuration"},
+		"vendor data ignored":        {func(s *SeedSpec) { s.VendorData = []byte("hello") }, "the entry's vendorData: "},
+		"entry's user data ignored":  {func(s *SeedSpec) { s.EntryUserData = []byte("hello") }, "the entry's userData: "},
+		"network without an address": {func(s *SeedSpec) { s.Network = &Network{MAC: "02:00:00:00:00:01"} }, "an address"},
+		"user data missing":          {func(s *SeedSpec) { s.Software, s.AgentConfig = SoftwareCloudInit, nil }, "user data: is empty"},
 		"too large": {func(s *SeedSpec) {
 			s.AgentConfig = []byte(`"` + strings.Repeat("x", MaxSeedBytes) + `"`)
 		}, "must stay under 1048576"},

@@ -4,28 +4,50 @@ package cloudinit
 
 import (
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
-	"mime"
-	"mime/multipart"
-	"net/mail"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
 
 const (
-	cloudConfigHeader   = "#cloud-config"
-	jinjaHeader         = "## template: jinja"
-	maxUnpackedUserData = 4 << 20
-	// Where cloud-init looks for the header that makes data a MIME message.
-	mimeWindow = 4096
+	cloudConfigHeader = "#cloud-config"
+	jinjaHeader       = "## template: jinja"
+	archiveHeader     = "#cloud-config-archive"
+	handlerHeader     = "#part-handler"
+
+	typePlain       = "text/plain"
+	typeCloudConfig = "text/cloud-config"
+	typeScript      = "text/x-shellscript"
+	typeArchive     = "text/cloud-config-archive"
+	typeHandler     = "text/part-handler"
 )
 
-// headers by which cloud-init knows what user data is; anything else it drops without failing.
-var headers = []string{cloudConfigHeader, "#!", "#include", "#include-once", "#cloud-boothook", "#cloud-config-archive", "#cloud-config-jsonp", "#part-handler", jinjaHeader}
+// headers by which cloud-init knows what a part is, and the media type that says the same; anything else it drops without failing.
+var headers = []struct{ header, mediaType string }{
+	{cloudConfigHeader, typeCloudConfig},
+	{"#!", typeScript},
+	{"#include", "text/x-include-url"},
+	{"#include-once", "text/x-include-once-url"},
+	{"#cloud-boothook", "text/cloud-boothook"},
+	{archiveHeader, typeArchive},
+	{"#cloud-config-jsonp", "text/cloud-config-jsonp"},
+	{handlerHeader, typeHandler},
+	{jinjaHeader, "text/jinja2"},
+}
+
+// Media types of which the first line is what counts, and those whose content is gzip.
+var (
+	sniffedTypes = []string{typePlain, "text/x-not-multipart"}
+	scriptTypes  = []string{typeScript, "text/x-shellscript-per-boot", "text/x-shellscript-per-instance", "text/x-shellscript-per-once"}
+	packedTypes  = []string{
+		"application/gzip", "application/gzip-compressed", "application/gzipped", "application/x-compress", "application/x-compressed",
+		"application/x-gunzip", "application/x-gzip", "application/x-gzip-compressed",
+	}
+)
 
 // CheckUserData refuses what cloud-init would ignore without failing, or would fail on in the guest, where nobody looks. Plain, gzip
 // and MIME multipart data are looked into. Errors never quote the data.
@@ -33,29 +55,74 @@ func CheckUserData(data []byte) error {
 	if len(data) > MaxUserDataBytes {
 		return fmt.Errorf("has %d bytes: at most %d are allowed; let it fetch the rest", len(data), MaxUserDataBytes)
 	}
-	if bytes.HasPrefix(data, []byte("\x1f\x8b")) {
-		unpacked, err := gunzip(data)
-		if err != nil {
-			return fmt.Errorf("starts like gzip, and cannot be unpacked: %w", err)
+	parts, err := leaves(data)
+	if err != nil {
+		return err
+	}
+	if len(parts) == 1 && parts[0].header == nil {
+		return checkPlain(parts[0].body)
+	}
+	custom := slices.ContainsFunc(parts, isHandler)
+	for i, part := range parts {
+		if err := checkPart(part, custom); err != nil {
+			return fmt.Errorf("part %d of %d %w", i+1, len(parts), err)
 		}
-		data = unpacked
 	}
-	if bytes.Contains(bytes.ToLower(data[:min(len(data), mimeWindow)]), []byte("mime-version:")) {
-		return checkMessage(data)
-	}
-	return checkPlain(data)
+	return nil
 }
 
-func gunzip(data []byte) ([]byte, error) {
-	r, err := gzip.NewReader(bytes.NewReader(data))
+// isHandler says whether a part teaches cloud-init other media types.
+func isHandler(part leaf) bool {
+	mediaType, err := part.mediaType()
 	if err != nil {
-		return nil, err
+		return false
 	}
-	out, err := io.ReadAll(io.LimitReader(r, maxUnpackedUserData+1))
-	if err == nil && len(out) > maxUnpackedUserData {
-		err = fmt.Errorf("more than %d bytes come out", maxUnpackedUserData)
+	content, err := part.content()
+	return err == nil && (mediaType == typeHandler || mediaType == typePlain && strings.HasPrefix(strings.ToLower(string(content)), handlerHeader))
+}
+
+// checkPart holds one part of a message to what its media type promises.
+func checkPart(part leaf, custom bool) error {
+	mediaType, err := part.mediaType()
+	if err != nil {
+		return err
 	}
-	return out, err
+	content, err := part.content()
+	if err != nil {
+		return err
+	}
+	if slices.Contains(packedTypes, mediaType) {
+		if content, err = unpacked(content); err != nil {
+			return err
+		}
+		return checkPlain(content)
+	}
+	if len(bytes.TrimSpace(content)) == 0 {
+		return errors.New("is empty")
+	}
+	switch {
+	case slices.Contains(sniffedTypes, mediaType):
+		return checkPlain(content)
+	case mediaType == typeCloudConfig:
+		return checkMapping(content)
+	case mediaType == typeArchive:
+		return checkList(content)
+	case slices.Contains(scriptTypes, mediaType):
+		return checkScript(content)
+	case custom || slices.ContainsFunc(headers, func(h struct{ header, mediaType string }) bool { return h.mediaType == mediaType }):
+		return nil
+	}
+	return fmt.Errorf("has the type %.60q, which cloud-init ignores: use %s, %s or another that it knows", mediaType, typeCloudConfig, typeScript)
+}
+
+func checkScript(content []byte) error {
+	if !bytes.HasPrefix(content, []byte("#!")) {
+		return errors.New("is a script whose first line does not start with #!: nothing would run it")
+	}
+	if line, _, _ := bytes.Cut(content, []byte("\n")); bytes.HasSuffix(line, []byte("\r")) {
+		return errors.New("is a script with Windows line ends (CR LF), which no shell starts: convert it")
+	}
+	return nil
 }
 
 func checkPlain(data []byte) error {
@@ -66,27 +133,51 @@ func checkPlain(data []byte) error {
 		return errors.New("must start with its header line: remove the space, empty line or byte order mark before it")
 	}
 	line, _, _ := bytes.Cut(data, []byte("\n"))
-	header := strings.ToLower(string(line))
-	if strings.HasPrefix(header, "content-type:") {
+	if strings.HasPrefix(strings.ToLower(string(line)), "content-type:") {
 		return errors.New("looks like a MIME message without the line \"MIME-Version: 1.0\" in its header: cloud-init would ignore it")
 	}
-	if strings.HasPrefix(header, "#!") && strings.HasSuffix(header, "\r") {
-		return errors.New("is a script with Windows line ends (CR LF), which no shell starts: convert it")
-	}
-	kind := strings.TrimSpace(header)
-	if kind == cloudConfigHeader || strings.HasPrefix(kind, cloudConfigHeader+" ") {
+	switch header := headerOf(line); header {
+	case "":
+		return fmt.Errorf("its first line is none that cloud-init knows, so it would be ignored: start it with %s, or make it a MIME multipart message", knownHeaders())
+	case cloudConfigHeader:
 		return checkMapping(data)
+	case archiveHeader:
+		return checkList(data)
+	case "#!":
+		return checkScript(data)
+	default:
+		return nil
 	}
-	for _, known := range headers {
-		if kind == known || strings.HasPrefix(kind, known+" ") || known == "#!" && strings.HasPrefix(kind, known) {
-			return nil
-		}
-	}
-	return fmt.Errorf("its first line is none that cloud-init knows, so it would be ignored: start it with %s, or make it a MIME multipart message", strings.Join(headers, ", "))
 }
 
-// checkMapping holds YAML to the one form that cloud-init takes; the parser's own message may quote the document, so only its line is kept.
+// headerOf is the known header that a first line is; empty where it is none.
+func headerOf(line []byte) string {
+	kind := strings.ToLower(strings.TrimSpace(string(line)))
+	for _, known := range headers {
+		if kind == known.header || strings.HasPrefix(kind, known.header+" ") || known.header == "#!" && strings.HasPrefix(kind, known.header) {
+			return known.header
+		}
+	}
+	return ""
+}
+
+func knownHeaders() string {
+	all := make([]string, len(headers))
+	for i, known := range headers {
+		all[i] = known.header
+	}
+	return strings.Join(all, ", ")
+}
+
+// checkMapping holds YAML to the one form that cloud-init takes for a cloud-config.
 func checkMapping(data []byte) error {
+	return checkYAML(data, yaml.MappingNode, "a YAML mapping (key: value)")
+}
+
+func checkList(data []byte) error { return checkYAML(data, yaml.SequenceNode, "a YAML list") }
+
+// checkYAML holds YAML to one document of one kind; the parser's own message may quote the document, so only its line is kept.
+func checkYAML(data []byte, kind yaml.Kind, wanted string) error {
 	var document yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	switch err := decoder.Decode(&document); {
@@ -98,8 +189,8 @@ func checkMapping(data []byte) error {
 	if err := decoder.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
 		return errors.New("holds more than one YAML document (---): cloud-init would ignore all of it")
 	}
-	if root := document.Content[0]; root.Kind != yaml.MappingNode {
-		return fmt.Errorf("line %d: must be a YAML mapping (key: value): cloud-init would ignore all of it", root.Line)
+	if root := document.Content[0]; root.Kind != kind {
+		return fmt.Errorf("line %d: must be %s: cloud-init would ignore all of it", root.Line, wanted)
 	}
 	return nil
 }
@@ -111,31 +202,4 @@ func lineOf(err error) string {
 		return ""
 	}
 	return fmt.Sprintf(" near line %d", line)
-}
-
-func checkMessage(data []byte) error {
-	message, err := mail.ReadMessage(bytes.NewReader(data))
-	if err != nil {
-		return errors.New("says MIME-Version near its start, and is no MIME message: put the header first, with an empty line after it")
-	}
-	mediaType, parameters, err := mime.ParseMediaType(message.Header.Get("Content-Type"))
-	if err != nil {
-		return errors.New("is a MIME message whose Content-Type cannot be read")
-	}
-	if !strings.HasPrefix(mediaType, "multipart/") {
-		return nil // one part, which cloud-init takes by its type
-	}
-	parts := multipart.NewReader(message.Body, parameters["boundary"])
-	for count := 0; ; count++ {
-		part, err := parts.NextPart()
-		if errors.Is(err, io.EOF) && count > 0 {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("is a multipart message that breaks off after %d parts: check its boundary lines", count)
-		}
-		if _, err := io.Copy(io.Discard, part); err != nil {
-			return fmt.Errorf("is a multipart message whose part %d breaks off: check its boundary lines", count+1)
-		}
-	}
 }

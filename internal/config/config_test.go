@@ -141,7 +141,7 @@ entries:
 `)
 	want := `providers.yaml:3: reflectors[0].url: must be a URL that starts with http:// or https://
 providers.yaml:6: entries[0].type: must be kvm2 or local or simulated, not "kvm3"; did you mean "kvm2"?
-providers.yaml:9: entries[0].hosts[0].adress: unknown key; did you mean "address"? (known here: name, address, local, user, hostKeyAlias, jump, socket, pool, bridge, network, schedulable)
+providers.yaml:9: entries[0].hosts[0].adress: unknown key; did you mean "address"? (known here: name, address, local, user, hostKeyAlias, jump, socket, pool, bridge, network, maxVCPUs, schedulable)
 providers.yaml:17: entries[0].defaultImage: is no key of images: "debain"; did you mean "debian"? (there is: "debian")
 providers.yaml:19: entries[0].defaults.vcpus: must be 1 to 64, not 0`
 	if diff := cmp.Diff(want, errs.Error()); diff != "" {

@@ -29,37 +29,51 @@ func Load(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("providers file: %w", err)
 	}
-	return Parse(data, path)
+	file, d := parsed(data, path)
+	if file == nil {
+		return nil, d.result()
+	}
+	d.readGuestData(file)
+	if err := d.result(); err != nil {
+		return nil, err
+	}
+	return file, nil
 }
 
 // Parse reads a providers file from data, fills in defaults and validates it. path is what errors call the file, and its folder is
 // what relative paths in it start from. The error is always Errors: every mistake at once, in the order of the lines. Parse opens
-// no file: CheckFiles says whether those that the file names exist.
+// no file: CheckFiles says whether those that the file names exist, and only Load has what VendorDataFile and UserDataFile hold.
 func Parse(data []byte, path string) (*File, error) {
+	file, d := parsed(data, path)
+	return file, d.result()
+}
+
+// parsed is nil for a file that holds mistakes, which the document has then.
+func parsed(data []byte, path string) (*File, *document) {
 	d := newDocument(path)
 	root := d.read(data)
 	if root == nil {
-		return nil, d.result()
+		return nil, d
 	}
 	file := new(File)
 	d.decode(root, reflect.ValueOf(file).Elem(), "")
 	if d.budget < 0 {
 		d.errs, d.more = nil, 0
 		d.add(root, "", fmt.Sprintf("has more than %d values, with those that aliases repeat", maxValues))
-		return nil, d.result()
+		return nil, d
 	}
 	if v := file.Version; v != Version && d.has("version") && d.sound("version") {
 		// Whatever else differs, differs because of the version.
 		d.errs, d.more = nil, 0
 		d.failf("version", "must be %d: this program reads no other version of the providers file", Version)
-		return nil, d.result()
+		return nil, d
 	}
 	d.applyDefaults(file)
 	d.validate(file)
-	if err := d.result(); err != nil {
-		return nil, err
+	if len(d.errs) > 0 {
+		return nil, d
 	}
-	return file, nil
+	return file, d
 }
 
 // read parses the one YAML document in data; nil where that fails, which is then reported.

@@ -55,3 +55,19 @@ func TestThePageOnImagesIsUsable(t *testing.T) {
 		t.Errorf("the page's examples of %q give %+v", keys, e)
 	}
 }
+
+// The examples of the page on guests are parts of an entry too, but that of a Proxy's spec.
+func TestThePageOnGuestsIsUsable(t *testing.T) {
+	page, err := os.ReadFile("../../docs/guests.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := minimal
+	for _, block := range regexp.MustCompile("(?ms)^```yaml\n(    .*?)^```").FindAllStringSubmatch(string(page), -1) {
+		text += strings.ReplaceAll(block[1], "rack1", "a")
+	}
+	e := parse(t, text).Entries[0]
+	if len(e.AddressPools) != 1 || len(e.Slots("a")) != 27 || e.VendorDataFile == "" || e.UserData == "" || !e.InstallGuestAgent || len(e.AllowUserData) != 1 {
+		t.Errorf("%+v", e)
+	}
+}

@@ -116,9 +116,37 @@ type Entry struct {
 	AllowEmulation bool `yaml:"allowEmulation" types:"kvm2"`
 	// AllowedNamespaces may use this entry; all may when it is left out. An empty list is refused.
 	AllowedNamespaces []string `yaml:"allowedNamespaces"`
+	// AllowPinning lists the namespaces whose Proxies may name their host in placement.host; all that may use the entry when left out. An empty
+	// list is refused.
+	AllowPinning []string `yaml:"allowPinning"`
+	// Quotas bound what the Proxies of a namespace may have of this entry; without one there is no bound.
+	Quotas []Quota `yaml:"quotas"`
 	// AllowURLImages are the hosts (names or addresses, without port, in lower case) from which a Proxy's own placement.image.url may
 	// be fetched; none when left out.
 	AllowURLImages []string `yaml:"allowURLImages" types:"kvm2"`
+	// VendorData for cloud-init in every guest, but those whose software.type is None: a cloud-config, a script or whatever else cloud-init
+	// takes, at most 65,536 bytes. User data goes before it where both say something of one thing.
+	//
+	// In a loaded file it holds what VendorDataFile has, where that is given.
+	VendorData string `yaml:"vendorData" types:"kvm2"`
+	// VendorDataFile holds VendorData, instead of it.
+	VendorDataFile string `yaml:"vendorDataFile" types:"kvm2"`
+	// UserData for cloud-init in every guest, as VendorData. It goes together with a Proxy's own: lists are joined, this one's items first, and
+	// of two other values the Proxy's stands.
+	//
+	// In a loaded file it holds what UserDataFile has, where that is given.
+	UserData string `yaml:"userData" types:"kvm2"`
+	// UserDataFile holds UserData, instead of it.
+	UserDataFile string `yaml:"userDataFile" types:"kvm2"`
+	// InstallGuestAgent true has every guest, but those whose software.type is None, install and start qemu-guest-agent by its own package
+	// manager, under systemd or OpenRC; default false.
+	InstallGuestAgent bool `yaml:"installGuestAgent" types:"kvm2"`
+	// AllowUserData lists the namespaces whose Proxies may bring cloud-init user data of their own, which is root in the guest; "*" for all that
+	// may use the entry; none when left out.
+	AllowUserData []string `yaml:"allowUserData" types:"kvm2"`
+	// AddressPools are addresses for guests where there is no DHCP. A guest gets one address of each family that its host has pools for, and
+	// keeps it for as long as its Proxy is there.
+	AddressPools []AddressPool `yaml:"addressPools" types:"kvm2"`
 	// Destinations that the agents may reach beyond the public Internet and the reflectors.
 	Destinations Destinations `yaml:"destinations" types:"kvm2,local"`
 	// PoolReserveGiB of each pool stay free; 0 to 1,048,576, default 2.
@@ -155,6 +183,9 @@ type Host struct {
 	Bridge string `yaml:"bridge" types:"kvm2"`
 	// Network of libvirt that guests are attached to; either this or Bridge.
 	Network string `yaml:"network" types:"kvm2"`
+	// MaxVCPUs bounds the vCPUs of this entry's guests on the host together; 0 to 65,536, default 0: no bound. A guest with more vCPUs than the host
+	// has processors is never placed there.
+	MaxVCPUs int `yaml:"maxVCPUs" types:"kvm2"`
 	// Addresses for its instances: a network inside 127.0.0.0/8 of at most 65,536 addresses, in CIDR notation. No two hosts
 	// of the file share one.
 	Addresses string `yaml:"addresses" types:"simulated"`
@@ -247,6 +278,36 @@ type Mirror struct {
 	BearerTokenFile string `yaml:"bearerTokenFile"`
 	// Proxy to reach this server through: http:// or https://, without user or password. The proxies of the environment are never used.
 	Proxy string `yaml:"proxy"`
+}
+
+// Quota bounds what the Proxies of each of some namespaces may have of an entry. It holds for Proxies that are placed from then on.
+type Quota struct {
+	// Namespaces that it is for, each on its own; "*" for every one that no other quota of the entry names. None stands in two quotas.
+	Namespaces []string `yaml:"namespaces"`
+	// Instances that a namespace may have; no bound when left out.
+	Instances *int64 `yaml:"instances"`
+	// VCPUs of all its instances together; no bound when left out. For entries whose instances are machines.
+	VCPUs *int64 `yaml:"vcpus"`
+	// MemoryMiB of all its instances together, in MiB; no bound when left out. For entries whose instances are machines.
+	MemoryMiB *int64 `yaml:"memoryMiB"`
+}
+
+// AddressPool is addresses of one network for guests.
+type AddressPool struct {
+	// Hosts of the entry whose guests are on this network; all when left out.
+	Hosts []string `yaml:"hosts"`
+	// Network that the addresses lie in, in CIDR notation, without host bits.
+	Network string `yaml:"network"`
+	// Addresses for guests: an address, a range such as 198.51.100.16-198.51.100.31, or a network in CIDR notation, of which the Gateway, the
+	// Nameservers and the addresses that IPv4 reserves are left out. At most 4,096 in all, and none twice in the file.
+	Addresses []string `yaml:"addresses"`
+	// Gateway of the guests' default route, in Network.
+	Gateway string `yaml:"gateway"`
+	// Nameservers that the guests ask; at least one, of either family.
+	Nameservers []string `yaml:"nameservers"`
+	// MACs that go with addresses, by address, where the network wants that; others get one by their Proxy's UID. Unicast, such as
+	// 52:54:00:12:34:56, and none twice in the file.
+	MACs map[string]string `yaml:"macs"`
 }
 
 // Sizes of a guest.

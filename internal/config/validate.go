@@ -41,6 +41,7 @@ func (d *document) validate(f *File) {
 	}
 	d.validateDaemons(f)
 	d.validatePlaces(f)
+	d.validatePools(f)
 }
 
 func (d *document) validateReflectors(reflectors []Reflector) {

@@ -19,7 +19,7 @@ func (d *document) validateEntry(path string, e *Entry, folder string) {
 	if d.needs(path + ".type") {
 		d.oneOf(path+".type", e.Type, Types()...)
 	}
-	d.validateNamespaces(path+".allowedNamespaces", e.AllowedNamespaces)
+	d.validateAdmission(path, e)
 	d.validateDestinations(path+".destinations.allow", e.Destinations.Allow)
 	entryType := meantType(e.Type)
 	d.keysOfType(path, entryType, *e)
@@ -65,6 +65,11 @@ func (d *document) validateKVM2(path string, e *Entry, folder string) {
 	d.validateImages(path, e)
 	d.validateSizes(path+".defaults", e.Defaults)
 	d.validateURLHosts(path+".allowURLImages", e.AllowURLImages)
+	d.validateGuestData(path, e, folder)
+	d.validateAllowUserData(path+".allowUserData", e)
+	for i := range e.AddressPools {
+		d.validateAddressPool(item(path+".addressPools", i), e, &e.AddressPools[i])
+	}
 	d.inRange(path+".poolReserveGiB", e.ReserveGiB(), 0, maxPoolReserveGiB)
 	d.inRange(path+".maxImageBytes", e.MaxImageBytes, 1, maxImageBytes)
 }

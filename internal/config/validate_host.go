@@ -17,6 +17,7 @@ const (
 	maxObjectName = 200
 	maxUserName   = 128
 	maxJumps      = 4
+	maxHostVCPUs  = 65_536
 )
 
 func (d *document) validateHost(at string, h *Host, folder string) {
@@ -33,6 +34,7 @@ func (d *document) validateHost(at string, h *Host, folder string) {
 	d.validateSocket(at+".socket", h.Socket, "libvirt's socket on the host, such as "+DefaultSocket)
 	d.validateObjectName(at+".pool", h.Pool)
 	d.validateAttachment(at, h)
+	d.inRange(at+".maxVCPUs", int64(h.MaxVCPUs), 0, maxHostVCPUs)
 }
 
 // validateLogin checks where one sshd is, and who logs in there.

@@ -81,7 +81,10 @@ var answerTypes = map[uint32]reflect.Type{
 	273: reflect.TypeFor[libvirt.ConnectListAllDomainsRet](),
 	281: reflect.TypeFor[libvirt.ConnectListAllStoragePoolsRet](),
 	282: reflect.TypeFor[libvirt.StoragePoolListAllVolumesRet](),
+	267: nil, // DomainPmWakeup
 	283: reflect.TypeFor[libvirt.ConnectListAllNetworksRet](),
+	316: reflect.TypeFor[libvirt.ConnectDomainEventCallbackRegisterAnyRet](),
+	317: nil, // ConnectDomainEventCallbackDeregisterAny
 	341: reflect.TypeFor[libvirt.NetworkGetDhcpLeasesRet](),
 	342: reflect.TypeFor[libvirt.ConnectGetDomainCapabilitiesRet](),
 	344: reflect.TypeFor[libvirt.ConnectGetAllDomainStatsRet](),

@@ -41,6 +41,7 @@ const (
 const (
 	procConnectOpen      = 1
 	procStorageVolUpload = 208
+	procOpenConsole      = 201
 
 	procPing = 1
 	procPong = 2

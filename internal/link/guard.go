@@ -28,9 +28,11 @@ type guard struct {
 	mu      sync.Mutex
 	calls   map[uint32]call
 	streams map[uint32]*stream
-	serials uint32 // of our own calls, far from the library's
+	boxes   map[*mailbox]struct{} // who wants to be told of events
+	serials uint32                // of our own calls, far from the library's
 	// pings were sent and not answered, in order: who is told of the answer.
 	pings []chan<- struct{}
+	count func(procedure string) // is told of each call; may be nil
 
 	unanswered atomic.Int32 // pings since the daemon was last heard
 
@@ -69,6 +71,7 @@ func newGuard(raw io.ReadWriter, sever func(), interval time.Duration, count int
 		toLibrary: make(chan []byte),
 		calls:     map[uint32]call{},
 		streams:   map[uint32]*stream{},
+		boxes:     map[*mailbox]struct{}{},
 		serials:   firstOwnSerial,
 		dead:      make(chan struct{}),
 		opened:    make(chan struct{}),
@@ -161,6 +164,10 @@ func (g *guard) route(h header) (receiver, error) {
 		return nil, nil
 	case h.kind == typeReply:
 		return g.routeReply(h)
+	case h.kind == typeMessage:
+		return g.routeEvent(h), nil
+	case h.kind == typeStream && h.status == statusContinue:
+		return g.routeData(h), nil
 	case h.kind == typeStream:
 		return g.routeStream(h), nil
 	}
@@ -187,7 +194,7 @@ func (g *guard) routeReply(h header) (receiver, error) {
 	return c.own.answer, nil
 }
 
-// routeStream takes the daemon's last word on a stream; data towards us is never asked for.
+// routeStream takes the daemon's last word on a stream.
 func (g *guard) routeStream(h header) receiver {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -237,6 +244,9 @@ func (g *guard) expect(serial uint32, c call) error {
 		return fmt.Errorf("two calls with serial %d", serial)
 	}
 	g.calls[serial] = c
+	if g.count != nil && c.program == programRemote {
+		g.count(procedureName(c.procedure))
+	}
 	return nil
 }
 

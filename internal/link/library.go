@@ -71,10 +71,10 @@ func (c *libraryConn) forward(h header, frame []byte) {
 
 func (c *libraryConn) admit(h header) error {
 	if h.kind != typeCall {
-		return fmt.Errorf("the client library sent a frame of type %d: streams are for Link.Upload", h.kind)
+		return fmt.Errorf("the client library sent a frame of type %d: streams are for Link.Upload and Link.Console", h.kind)
 	}
 	if name, ok := streamProcedures[h.procedure]; ok && h.program == programRemote {
-		return fmt.Errorf("%s is a stream, and not for Do: use Link.Upload", name)
+		return fmt.Errorf("%s is a stream, and not for Do: use Link.Upload or Link.Console", name)
 	}
 	if _, ok := answerTypes[h.procedure]; !ok || h.program != programRemote {
 		return fmt.Errorf("the answers to procedure %d of program %#x cannot be checked: add it to answerTypes", h.procedure, h.program)

@@ -37,6 +37,7 @@ type Link struct {
 // newLink speaks libvirt over raw. sever cuts the connection under raw and does not block.
 func newLink(t Target, raw io.ReadWriter, sever func()) *Link {
 	g := newGuard(raw, sever, t.KeepaliveInterval, t.KeepaliveCount)
+	g.count = t.Count
 	return &Link{
 		host:        t.Address,
 		callTimeout: t.CallTimeout,

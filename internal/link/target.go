@@ -53,6 +53,8 @@ type Target struct {
 	// KeepaliveCount is how many pings may go unanswered. A host that falls silent
 	// is found after at most (KeepaliveCount + 2) × KeepaliveInterval.
 	KeepaliveCount int
+	// Count is told the name of each procedure that is called; nil for nobody. It must not block.
+	Count func(procedure string)
 
 	memory *memory // of the way to the socket; a Keeper's
 	dialer net.Dialer

@@ -15,8 +15,9 @@ import (
 // stream is a call of our own with data behind it.
 type stream struct {
 	serial   uint32
-	answers  chan []byte // the reply, then the last word: as many as there is room for
-	finished atomic.Bool // all was sent, or is on its way
+	answers  chan []byte  // the reply, then the last word: as many as there is room for
+	finished atomic.Bool  // all was sent, or is on its way
+	data     func([]byte) // takes what the daemon sends, and must not block; nil where nothing is asked for
 }
 
 func (s *stream) answer(frame []byte) error {
@@ -125,7 +126,11 @@ var errSendingEnded = errors.New("the connection ended")
 
 // startCall sends a call of the remote program that the library takes no part in.
 func (g *guard) startCall(procedure uint32, args []byte) (*stream, error) {
-	s := &stream{answers: make(chan []byte, 2)}
+	return g.startStream(&stream{answers: make(chan []byte, 2)}, procedure, args)
+}
+
+// startStream is startCall for a stream that is prepared already.
+func (g *guard) startStream(s *stream, procedure uint32, args []byte) (*stream, error) {
 	g.mu.Lock()
 	s.serial = g.serials
 	g.serials++

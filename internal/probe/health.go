@@ -24,11 +24,11 @@ type Health struct {
 }
 
 // Next is the health after one more verdict. A proxy that was never healthy turns so with its first success; an open proxy turns
-// unhealthy at once, for it was seen to be one; ReflectorDown changes nothing but the words.
+// unhealthy at once, for it was seen to be one; ReflectorDown and ManyFailing change nothing but the words.
 func (h Health) Next(v Verdict, p Policy) Health {
 	h.Last = v.Reason
 	switch v.Reason {
-	case ReflectorDown:
+	case ReflectorDown, ManyFailing:
 		h.Reason, h.Message = v.Reason, v.Message
 		return h
 	case Succeeded:

@@ -36,6 +36,8 @@ type Target struct {
 	CA string
 	// ServerName that an HTTPS proxy's certificate must carry; the host of Address when empty.
 	ServerName string
+	// Place is where the proxy is, as far as failures go: proxies of one place may fail for one cause.
+	Place string
 	// Reflectors are URLs, http:// or https://; tried in order.
 	Reflectors []string
 }
@@ -60,6 +62,7 @@ const (
 	OpenProxy     Reason = "OpenProxy"
 	EgressFailed  Reason = "EgressFailed"
 	ReflectorDown Reason = "ReflectorDown"
+	ManyFailing   Reason = "ManyFailing"
 )
 
 // Verdict of one probe.

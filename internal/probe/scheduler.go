@@ -28,6 +28,7 @@ type Scheduler struct {
 	mu     sync.Mutex
 	items  map[string]*item
 	queue  queue
+	fleet  fleet
 	change chan struct{}
 }
 
@@ -43,6 +44,8 @@ type item struct {
 	index int
 	// again: something changed while a worker probed it.
 	again bool
+	// failing: the last verdict speaks against it.
+	failing bool
 }
 
 const notQueued = -1
@@ -59,18 +62,22 @@ func (s *Scheduler) Watch(key string, t Target, p Policy, known Health) {
 	defer s.mu.Unlock()
 	now := time.Now()
 	it, ok := s.items[key]
+	if ok {
+		s.fleet.count(it, -1)
+	}
 	switch {
 	case !ok:
 		it = &item{key: key, health: known, since: now, due: now, index: notQueued}
 		s.items[key] = it
 		heap.Push(&s.queue, it)
 	case !it.target.sameProxy(t):
-		it.health, it.since = Health{}, now
+		it.health, it.since, it.failing = Health{}, now, false
 		s.hasten(it, now)
 	case !it.target.equal(t):
 		s.hasten(it, now)
 	}
 	it.target, it.policy = t, p
+	s.fleet.count(it, +1)
 	s.wake()
 }
 
@@ -93,6 +100,7 @@ func (s *Scheduler) Forget(key string) {
 		return
 	}
 	delete(s.items, key)
+	s.fleet.count(it, -1)
 	if it.index != notQueued {
 		heap.Remove(&s.queue, it.index)
 	}
@@ -187,12 +195,37 @@ func (s *Scheduler) record(it *item, v Verdict) bool {
 	if it.again {
 		it.again, it.due = false, now
 	} else {
-		it.health = before.Next(v, it.policy)
+		it.health = before.Next(s.inFleet(it, v, now), it.policy)
+		s.fleet.count(it, +1)
 		it.due = now.Add(Jitter(delay(it.health, it.policy, now.Sub(it.since))))
 	}
 	heap.Push(&s.queue, it)
 	s.wake()
 	return tells(before, it.health)
+}
+
+// inFleet is a verdict in the light of those of all others. It leaves the proxy out of the fleet's count.
+func (s *Scheduler) inFleet(it *item, v Verdict, now time.Time) Verdict {
+	s.fleet.count(it, -1)
+	it.failing = v.blames()
+	s.fleet.count(it, +1)
+	if it.failing && s.fleet.suspects(now, it.policy.Interval) {
+		s.probeOthers(now, it.policy.Interval/jitterPart)
+	}
+	s.fleet.look(now)
+	v = s.fleet.excuse(v, now)
+	s.fleet.count(it, -1)
+	return v
+}
+
+// probeOthers has the proxies that do not fail probed within a time.
+func (s *Scheduler) probeOthers(now time.Time, within time.Duration) {
+	for _, it := range s.items {
+		if soon := now.Add(Jitter(within)); it.health.Healthy && !it.failing && it.index != notQueued && it.due.After(soon) {
+			it.due = soon
+			heap.Fix(&s.queue, it.index)
+		}
+	}
 }
 
 func (s *Scheduler) wake() {

@@ -4,6 +4,7 @@ package provider
 
 import (
 	"context"
+	"io"
 	"net/netip"
 	"time"
 
@@ -47,11 +48,13 @@ type Puller interface {
 
 // SpaceReclaimer is a provider whose hosts come to hold what no instance needs any more.
 type SpaceReclaimer interface {
-	// Leftovers are what the host holds of this cluster and entry that looks as if nothing needed it. That is no verdict: whoever calls waits
-	// until it has looked so for a good while.
+	// Leftovers are what the host holds of this cluster and entry that looks as if nothing needed it: complete, or an error. That is no
+	// verdict: whoever calls waits until it has looked so for a good while. Every instance is among them, as hosts know nothing of Proxies: one is
+	// needed where a Proxy has its UID.
 	Leftovers(ctx context.Context, host string) ([]Leftover, error)
-	// Reclaim looks at each again, removes what is still a leftover and referred to by nothing at all on the host, and says what became of
-	// each. dryRun removes nothing. The error is the host's, and says that nothing more was done.
+	// Reclaim looks at each again, removes what is still a leftover, is ours by its mark or its name, and is referred to by nothing at all on the
+	// host, and says what became of each. It never removes what its mark calls retained. dryRun removes nothing. The error is the host's, and
+	// says that nothing more was done.
 	Reclaim(ctx context.Context, host string, chosen []Leftover, dryRun bool) ([]Reclaimed, error)
 }
 
@@ -68,13 +71,27 @@ const (
 	LeftoverMarker LeftoverKind = "marker without its volume"
 	// LeftoverUnreadable has a name of ours that cannot be understood. It is never removed.
 	LeftoverUnreadable LeftoverKind = "volume with an unreadable name"
+	// LeftoverInstance is an instance: its domain, with the volumes of its own. It is needed where a Proxy has its UID.
+	LeftoverInstance LeftoverKind = "instance"
+	// LeftoverDisk is a volume of an instance's own whose domain is gone, or never came to be. It is needed where a Proxy has its UID.
+	LeftoverDisk LeftoverKind = "volume of an instance"
+	// LeftoverNewer is an instance whose mark a newer version of the operator wrote. It is never removed.
+	LeftoverNewer LeftoverKind = "instance with a newer mark"
+	// LeftoverForeign bears a name as ours are, and is of another cluster or entry, or carries no mark. It is never removed.
+	LeftoverForeign LeftoverKind = "foreign"
 )
 
-// Leftover is a volume on a host that looks as if nothing needed it.
+// Leftover is something on a host that looks as if nothing needed it. Two that are equal are the same, unchanged.
 type Leftover struct {
 	Kind LeftoverKind
-	// Object that would be removed, by name.
+	// Object that would be removed, by name: a volume or a domain.
 	Object string
+	// UID of the Proxy that it was made for, in 32 hexadecimal digits; LeftoverInstance and LeftoverDisk only.
+	UID string
+	// Retained instances live on without their Proxy.
+	Retained bool
+	// Entry that it belongs to, as far as its name or its mark says; LeftoverForeign only.
+	Entry string
 	// Bytes that it takes on the host; LeftoverUnfinished only. What grows is being written.
 	Bytes int64
 	// Why it looks so.
@@ -88,6 +105,26 @@ type Reclaimed struct {
 	Removed bool
 	// Kept says why it was not removed; empty when it was.
 	Kept string
+	// Moot: it was kept because it is no leftover any more, so that nobody needs to hear of it.
+	Moot bool
+}
+
+// AddressDoubter is a provider that remembers the addresses of its instances.
+type AddressDoubter interface {
+	// DoubtAddresses has the addresses of an instance read anew by the next Get: nothing answers at the one in use. It does no I/O.
+	DoubtAddresses(ref InstanceRef)
+}
+
+// Consoler is a provider whose guests have a console.
+type Consoler interface {
+	// HoldConsole has the console of an instance read from now on, through restarts of the guest, and the last 64 KiB kept. It does no I/O, and does
+	// nothing where that is so already.
+	HoldConsole(ref InstanceRef)
+	// ReleaseConsole ends that; what was kept stays for a while.
+	ReleaseConsole(ref InstanceRef)
+	// Console writes what is kept of a console to w, with follow also what comes, until ctx ends. It may hold secrets, and whatever a guest
+	// likes to send to a terminal.
+	Console(ctx context.Context, ref InstanceRef, follow bool, w io.Writer) error
 }
 
 // Closer is a provider with connections or background work.
@@ -114,8 +151,10 @@ type InstanceSpec struct {
 	Credentials Credentials
 	// ControlKey opens the agent's control channel: 32 bytes, derived from the cluster's key and the Proxy's UID.
 	ControlKey Secret
-	// UserData is the user's own cloud-init data; Software CloudInit only.
+	// UserData is the user's own cloud-init data; Software Agent and CloudInit only.
 	UserData Secret
+	// NIC is what an address pool gives the guest.
+	NIC NIC
 }
 
 // Shape is what an instance is made with and cannot take over while it runs. The mark keeps it, so that drift is seen.
@@ -134,6 +173,11 @@ type Shape struct {
 	Port int
 	// UserDataSHA256 of the user's own cloud-init data, in hexadecimal; empty without.
 	UserDataSHA256 string
+	// EntryDataSHA256 of what the entry gives every guest, in hexadecimal; empty without.
+	EntryDataSHA256 string
+	// DestinationsSHA256 of what the agent may reach beyond the public Internet, in hexadecimal; empty without our agent, and where it is not
+	// known: marks had none at first.
+	DestinationsSHA256 string
 }
 
 // Software says what serves in the guest.
@@ -195,6 +239,8 @@ type Instance struct {
 	StateReason string
 	// Addresses of the NIC that we assigned, loopback and link-local left out; the preferred one first.
 	Addresses []netip.Addr
+	// NIC that the instance was made with, as the mark says.
+	NIC NIC
 	// Shape that the instance was made with, as the mark says.
 	Shape Shape
 	// AgentVersion that the instance was made with; empty without our agent.
@@ -233,4 +279,9 @@ type HostState struct {
 	Instances int
 	// MaxInstances is how many it takes; 0 where their number has no limit of its own.
 	MaxInstances int
+	// CPUs are its processors, as last known; 0 where nobody counts them. MaxVCPUs is how many vCPUs its guests may have together; 0 for no bound.
+	CPUs, MaxVCPUs int
+	// Lacks says what keeps the host from running an image, by the image's key in the entry's catalogue, and by "" for images that Proxies bring;
+	// those that it can run are not in it.
+	Lacks map[string]string
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
 	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/controller/collector"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
@@ -39,6 +40,41 @@ func (c *collected) Kept(_, _ string, l provider.Leftover, why string) {
 
 func (c *collected) Failed(_, _ string, err error) { c.t.Errorf("the collector: %v", err) }
 
+func (c *collected) Seen(string, int, bool) {}
+
+func (c *collected) Stopped(_ string, stop v1alpha1.CollectorStop) {
+	c.t.Errorf("the collector stopped: %+v", stop)
+}
+
+func (c *collected) Resumed(_, _ string) {}
+
+func (c *collected) Vanished(_, _ string, p collector.Proxy) { c.t.Errorf("vanished: %+v", p) }
+
+// memory is a collector.Ledger.
+type memory struct{ record collector.Record }
+
+func (m *memory) Load(context.Context, string) (collector.Record, error) { return m.record, nil }
+
+func (m *memory) Save(_ context.Context, _ string, status v1alpha1.CollectorStatus) error {
+	m.record.Status = status
+	return nil
+}
+
+// proxies are those that the cluster's instances belong to, by the names of their domains.
+func (o *operator) proxies(ctx context.Context) (collector.Proxies, error) {
+	domains, err := o.hand.Domains(ctx)
+	var all []collector.Proxy
+	for _, d := range domains {
+		if uid, ok := o.names.InstanceUID(d.Name); ok {
+			all = append(all, collector.Proxy{UID: uid, Name: d.Name})
+		}
+	}
+	if err != nil {
+		return collector.Proxies{}, err
+	}
+	return collector.NewProxies(all)
+}
+
 // collect has a collector work on the host, by a clock that passes a grace period from one sweep to the next, and returns what it removed.
 func (o *operator) collect(periods int) []string {
 	o.t.Helper()
@@ -46,7 +82,8 @@ func (o *operator) collect(periods int) []string {
 	now, report := time.Now(), &collected{t: o.t}
 	c := collector.Collector{
 		Providers: func() map[string]provider.Provider { return map[string]provider.Provider{"kvm2-images": o.Provider} },
-		Mode:      collector.On, Grace: collector.DefaultGrace, Report: report, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler),
+		Proxies:   o.proxies, Ledger: &memory{}, Wake: func(string, string) {},
+		Mode: collector.On, Grace: collector.DefaultGrace, Report: report, Now: func() time.Time { return now }, Log: slog.New(slog.DiscardHandler),
 	}
 	for range periods + 1 {
 		c.Sweep(o.t.Context())

@@ -31,6 +31,7 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/kvm2"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt/libvirttest"
+	"github.com/egress-proxies/egress-proxies-operator/live/lab"
 	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
 )
 
@@ -51,7 +52,7 @@ const (
 	sweepTime    = time.Minute
 )
 
-const hostName, key = kvmhost.HostName, "debian"
+const hostName, key = lab.EntryHost, "debian"
 
 // operator is one cluster's provider over the host.
 type operator struct {
@@ -145,7 +146,7 @@ func operate(t *testing.T, h *kvmhost.Host, cluster string, i config.Image, chan
 
 func options(h *kvmhost.Host, cluster string, i config.Image, dir string) (libvirt.Options, *image.Depot, error) {
 	depot, err := image.NewDepot(image.DepotOptions{SpoolDir: dir, SpoolBytes: 4 << 30})
-	entry := h.Entry("kvm2-images", key, i)
+	entry := lab.EntryOf(h, "kvm2-images", key, i)
 	return libvirt.Options{
 		Cluster: cluster, Entry: entry, Backend: kvm2.Backends(entry.Credentials), Agent: libvirttest.Agent, Depot: depot,
 	}, depot, err

@@ -63,7 +63,7 @@ func Wipe(ctx context.Context, h *kvmhost.Host) error {
 	for _, d := range held.Instances() {
 		// A domain that does not run cannot be destroyed, and need not be.
 		_, _ = h.Virsh(ctx, "destroy", d)
-		if _, err := h.Virsh(ctx, "undefine", d, "--nvram", "--managed-save", "--snapshots-metadata"); err != nil {
+		if _, err := h.Virsh(ctx, "undefine", d, "--nvram", "--managed-save", "--snapshots-metadata", "--checkpoints-metadata"); err != nil {
 			return fmt.Errorf("wipe %s: %w", d, err)
 		}
 	}

@@ -156,6 +156,33 @@ func (l *Lab) startAPI(ctx context.Context) error {
 	return err
 }
 
+// Backup writes what the API has into a file.
+func (l *Lab) Backup(ctx context.Context, file string) error {
+	return l.standalone(ctx, "backup", file)
+}
+
+// RestoreAPI ends the API, and starts one with what a backup has. No operator may run.
+func (l *Lab) RestoreAPI(ctx context.Context, file string) error {
+	if err := stop(l.api); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(filepath.Join(l.Dir, "api")); err != nil {
+		return err
+	}
+	if err := l.standalone(ctx, "restore", file); err != nil {
+		return err
+	}
+	return l.startAPI(ctx)
+}
+
+func (l *Lab) standalone(ctx context.Context, args ...string) error {
+	out, err := exec.CommandContext(ctx, l.Standalone, append([]string{"--data-dir", filepath.Join(l.Dir, "api")}, args...)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%q: %w: %s", args, err, out)
+	}
+	return nil
+}
+
 // NewClient is a client without a rate limit, for what a kubeconfig names.
 func NewClient(kubeconfig string) (client.Client, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -215,7 +242,17 @@ func (l *Lab) OperatorBinary() string { return filepath.Join(l.Root, "bin", "egr
 func (l *Lab) OperatorArgs() []string {
 	return []string{
 		"operator", "--kubeconfig", l.Kubeconfig, "--providers", l.Providers, "--agent-dir", filepath.Join(l.Root, "bin"),
+		"--console-socket", l.consoleSocket(),
 	}
+}
+
+func (l *Lab) consoleSocket() string { return filepath.Join(l.Dir, "run", "console.sock") }
+
+// Console is what the operator's command shows of a guest's console.
+func (l *Lab) Console(ctx context.Context, namespace, proxy string) (string, error) {
+	cmd := exec.CommandContext(ctx, l.OperatorBinary(), "console", "-n", namespace, proxy, "--socket", l.consoleSocket())
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 // StartOperator starts the program that `make build` made.

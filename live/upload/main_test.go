@@ -20,6 +20,7 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/kvm2"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt/libvirttest"
+	"github.com/egress-proxies/egress-proxies-operator/live/lab"
 	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
 )
 
@@ -45,7 +46,7 @@ type operator struct {
 
 func operate(t *testing.T, h *kvmhost.Host, path string) *operator {
 	t.Helper()
-	entry := h.Entry("kvm2-upload", "image", config.Image{URL: "file://" + path})
+	entry := lab.EntryOf(h, "kvm2-upload", "image", config.Image{URL: "file://" + path})
 	entry.PrePull = []string{entry.DefaultImage}
 	o := &operator{t: t, host: h, cluster: libvirttest.FreshCluster(), hand: kvm2.Backends(entry.Credentials)(entry.Hosts[0])}
 	t.Cleanup(o.hand.Close)
@@ -93,7 +94,7 @@ func (o *operator) pull() (base libvirt.VolumeInfo, content libvirt.Content) {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		err := o.PrePull(ctx, kvmhost.HostName)
+		err := o.PrePull(ctx, lab.EntryHost)
 		if err == nil {
 			break
 		}

@@ -1,7 +1,7 @@
 #!/bin/bash
-# host-init.sh NAME HOME: process 1 of a host. Gives it its own folders, /dev, /sys and /run, starts libvirtd and sshd, and reaps.
+# host-init.sh NAME HOME KVM: process 1 of a host. Gives it its own folders, /dev, /sys and /run, starts libvirtd and sshd, and reaps.
 set -euo pipefail
-name=$1 home=$2
+name=$1 home=$2 kvm=$3
 
 mount --make-rprivate /
 mount --rbind /sys/fs/cgroup "$home/cgroup"
@@ -33,7 +33,7 @@ dev=$home/dev
 mount -t tmpfs -o mode=755 tmpfs "$dev"
 mkdir "$dev"/{net,pts,shm,mapper}
 nodes=(null zero full random urandom tty net/tun loop-control)
-[ "${EGRESS_KVMHOST_KVM:-0}" = 0 ] || nodes+=(kvm)
+[ "$kvm" = false ] || nodes+=(kvm)
 for node in "${nodes[@]}"; do [ ! -e "/dev/$node" ] || cp -a "/dev/$node" "$dev/$node"; done
 [ -e "$dev/net/tun" ] || mknod "$dev/net/tun" c 10 200
 ln -s /proc/self/fd "$dev/fd"

@@ -92,6 +92,25 @@ func BuildImages(ctx context.Context) (ImageSet, error) {
 	}, nil
 }
 
+// Trees are folders with Debian in them. They are shared and must not be written to: mount something over them.
+type Trees struct {
+	// Cloud has systemd and cloud-init, OpenRC has OpenRC instead. Both have qemu-guest-agent.
+	Cloud, OpenRC string
+}
+
+// BuildTrees returns the trees, and makes them first, for minutes, where the cache has none.
+func BuildTrees(ctx context.Context) (Trees, error) {
+	out, err := script(ctx, "trees")
+	if err != nil {
+		return Trees{}, err
+	}
+	folders := strings.Fields(out)
+	if len(folders) != 2 {
+		return Trees{}, fmt.Errorf("test/kvmhost/trees printed %q", out)
+	}
+	return Trees{folders[0], folders[1]}, nil
+}
+
 // Down ends the host with all its processes, as a power cut would. Wipe removes its disks, domains and host keys too.
 func (h *Host) Down(ctx context.Context, wipe bool) error {
 	args := []string{strconv.Itoa(h.Number)}

@@ -18,7 +18,12 @@ import (
 // Hosts of this test's own: it cuts them and takes them down.
 const tinyHost, cloudHost = 208, 209
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(untilKilled) != "" {
+		os.Exit(holdAGuest())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // Both tests run side by side, each on a host of its own.
 
@@ -194,14 +199,27 @@ func running(pid string) bool {
 }
 
 func downWhole(t *testing.T, host *Host) {
-	number := strconv.Itoa(host.Number)
-	pids := strings.Fields(run(t, "ip", "netns", "pids", "egress-host"+number))
-	if len(pids) < 4 {
-		t.Fatalf("processes of the host: %v", pids)
-	}
+	pids := processes(t, host)
 	if err := host.Down(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
+	nothingLeft(t, host, pids)
+}
+
+// processes of a host that is up.
+func processes(t *testing.T, host *Host) []string {
+	t.Helper()
+	pids := strings.Fields(run(t, "ip", "netns", "pids", "egress-host"+strconv.Itoa(host.Number)))
+	if len(pids) < 4 {
+		t.Fatalf("processes of the host: %v", pids)
+	}
+	return pids
+}
+
+// nothingLeft looks for all that a host consists of.
+func nothingLeft(t *testing.T, host *Host, pids []string) {
+	t.Helper()
+	number := strconv.Itoa(host.Number)
 	for _, pid := range pids {
 		// One that only entered the namespace from outside, a command's shell say, ends by itself, a moment after.
 		for deadline := time.Now().Add(10 * time.Second); running(pid); {

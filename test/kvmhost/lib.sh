@@ -11,6 +11,21 @@ fail() {
 	exit 1
 }
 
+# What else the caller has open is its own: a daemon would keep it, and a lock on it, for as long as its host is up.
+for descriptor in "/proc/$$/fd"/*; do
+	descriptor=${descriptor##*/}
+	((descriptor <= 2 || descriptor == 255)) || eval "exec $descriptor>&-" # 255 is the command that sources this
+done
+
+# setting NAME: a boolean of the environment, as strconv.ParseBool reads it; false where there is none.
+setting() {
+	case ${!1:-} in
+	1 | t | T | TRUE | true | True) echo true ;;
+	'' | 0 | f | F | FALSE | false | False) echo false ;;
+	*) fail "$1 is neither true nor false: '${!1}'" ;;
+	esac
+}
+
 # use_host NUMBER: sets the variables that describe one host.
 use_host() {
 	[[ ${1:-} =~ ^[1-9][0-9]{0,2}$ && $1 -le 250 ]] || fail "a host is a number from 1 to 250, not '${1:-}'"

@@ -5,11 +5,11 @@ package collector
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
@@ -32,7 +32,7 @@ func Modes() []Mode { return []Mode{On, DryRun, Off} }
 const (
 	// DefaultGrace is how long something has to look like a leftover. It must be much longer than a Create takes.
 	DefaultGrace = time.Hour
-	// fanOut is how many hosts are swept at once, and sweepTime bounds each.
+	// fanOut is how many entries are swept at once, and how many hosts of each. sweepTime bounds each call to a host.
 	fanOut    = 4
 	sweepTime = 2 * time.Minute
 	// minPause and maxPause bound the time between two sweeps, which is a part of the grace period.
@@ -47,22 +47,37 @@ type Reporter interface {
 	Collected(entry, host string, l provider.Leftover, dryRun bool)
 	// Kept: a leftover is not removed though its time came; why says why.
 	Kept(entry, host string, l provider.Leftover, why string)
-	// Failed: a host could not be swept; tried again.
+	// Failed: a host could not be swept, or where it is empty the whole entry; tried again.
 	Failed(entry, host string, err error)
+	// Seen is how an entry is: so many things on its hosts only look like ours, and whether nothing of it is removed until somebody approves.
+	Seen(entry string, foreign int, stopped bool)
+	// Stopped: nothing of the entry is removed until somebody approves.
+	Stopped(entry string, stop v1alpha1.CollectorStop)
+	// Resumed: the collector goes on with the entry.
+	Resumed(entry, why string)
+	// Vanished: the host does not have the instance of a Proxy any more.
+	Vanished(entry, host string, p Proxy)
 }
 
 // Collector sweeps all hosts of all entries.
 type Collector struct {
 	// Providers in force, by the name of their entry. It may wait for the first.
 	Providers func() map[string]provider.Provider
-	Mode      Mode
+	// Proxies reads all Proxies of all namespaces from the API server itself, completely or with an error.
+	Proxies func(context.Context) (Proxies, error)
+	// Ledger keeps what has to outlive the process.
+	Ledger Ledger
+	Mode   Mode
 	// Grace is how long something has to look like a leftover.
 	Grace  time.Duration
 	Report Reporter
-	Now    func() time.Time
-	Log    *slog.Logger
+	// Wake has a Proxy looked at: the one of that entry with that UID.
+	Wake func(entry, uid string)
+	Now  func() time.Time
+	Log  *slog.Logger
 
-	seen sightings
+	seen   sightings
+	brakes brakes
 }
 
 // Start sweeps until ctx ends.
@@ -82,57 +97,26 @@ func (c *Collector) Start(ctx context.Context) error {
 	}
 }
 
-// Sweep looks at every host that is ready, once. A host that fails harms no other.
+// Sweep looks at every host that is ready, once. A host that fails harms no other. It returns when nothing goes on any more.
 func (c *Collector) Sweep(ctx context.Context) {
+	providers := c.Providers()
+	inForce := func(entry string) bool { _, ok := providers[entry]; return ok }
 	group := errgroup.Group{}
 	group.SetLimit(fanOut)
-	for entry, p := range c.Providers() {
+	for entry, p := range providers {
 		reclaimer, ok := p.(provider.SpaceReclaimer)
 		if !ok {
 			continue
 		}
-		for _, h := range p.Hosts() {
-			if !h.Ready && h.Reason != provider.HostDegraded { // a full pool is Degraded, and the one that needs it most
-				continue
+		group.Go(func() error {
+			s := sweep{Collector: c, entry: entry, provider: p, reclaimer: reclaimer, inForce: inForce}
+			if err := s.run(ctx); err != nil {
+				c.failed(ctx, place{entry: entry}, err)
 			}
-			group.Go(func() error {
-				c.sweepHost(ctx, place{entry, h.Name}, reclaimer)
-				return nil
-			})
-		}
+			return nil
+		})
 	}
-	_ = group.Wait() // each host's failure has been reported
-}
-
-func (c *Collector) sweepHost(ctx context.Context, at place, p provider.SpaceReclaimer) {
-	ctx, cancel := context.WithTimeout(ctx, sweepTime)
-	defer cancel()
-	found, err := p.Leftovers(ctx, at.host)
-	if err != nil {
-		c.failed(ctx, at, err)
-		return
-	}
-	due := c.seen.due(at, found, c.Now(), c.Grace)
-	unreadable := func(l provider.Leftover) bool { return l.Kind == provider.LeftoverUnreadable }
-	for _, l := range due {
-		if unreadable(l) {
-			c.Report.Kept(at.entry, at.host, l, l.Why)
-			c.seen.again(at, l, c.Now())
-		}
-	}
-	due = slices.DeleteFunc(due, unreadable)
-	results, err := p.Reclaim(ctx, at.host, due, c.Mode == DryRun)
-	for _, r := range results {
-		c.seen.again(at, r.Leftover, c.Now())
-		if r.Removed {
-			c.Report.Collected(at.entry, at.host, r.Leftover, c.Mode == DryRun)
-			continue
-		}
-		c.Log.Debug("a leftover is kept", "entry", at.entry, "host", at.host, "object", r.Object, "why", r.Kept)
-	}
-	if err != nil {
-		c.failed(ctx, at, err)
-	}
+	_ = group.Wait() // each failure has been reported
 }
 
 // failed reports an error, unless the operator ends.

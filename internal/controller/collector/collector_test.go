@@ -9,17 +9,16 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
+	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // hoard is a provider whose hosts hold leftovers.
 type hoard struct {
@@ -30,20 +29,29 @@ type hoard struct {
 	err   error
 	asked []provider.Leftover
 	dry   bool
+	moot  map[string]bool
+	// before anything is removed, and whenever the host is asked what it holds.
+	before, looked func()
 }
 
 func (h *hoard) Hosts() []provider.HostState { return h.hosts }
 
 func (h *hoard) Leftovers(_ context.Context, host string) ([]provider.Leftover, error) {
+	if h.looked != nil {
+		h.looked()
+	}
 	return slices.Clone(h.left[host]), h.err
 }
 
 func (h *hoard) Reclaim(_ context.Context, host string, chosen []provider.Leftover, dryRun bool) ([]provider.Reclaimed, error) {
+	if h.before != nil {
+		h.before()
+	}
 	h.asked, h.dry = append(h.asked, chosen...), dryRun
 	var results []provider.Reclaimed
 	for _, l := range chosen {
 		kept := h.kept[l.Object]
-		results = append(results, provider.Reclaimed{Leftover: l, Kept: kept, Removed: kept == ""})
+		results = append(results, provider.Reclaimed{Leftover: l, Kept: kept, Removed: kept == "", Moot: h.moot[l.Object]})
 		if kept == "" && !dryRun {
 			h.left[host] = slices.DeleteFunc(h.left[host], func(o provider.Leftover) bool { return o == l })
 		}
@@ -66,9 +74,54 @@ func (l *log) Failed(entry, host string, err error) {
 	*l = append(*l, fmt.Sprintf("failed %s/%s: %v", entry, host, err))
 }
 
+func (l *log) Seen(entry string, foreign int, stopped bool) {
+	if foreign != 0 || stopped {
+		*l = append(*l, fmt.Sprintf("seen %s: foreign %d, stopped %t", entry, foreign, stopped))
+	}
+}
+
+func (l *log) Stopped(entry string, stop v1alpha1.CollectorStop) {
+	*l = append(*l, fmt.Sprintf("stopped %s: %s, %d of at most %d", entry, stop.Reason, stop.Instances, stop.Allowed))
+}
+
+func (l *log) Resumed(entry, why string) { *l = append(*l, fmt.Sprintf("resumed %s: %s", entry, why)) }
+
+func (l *log) Vanished(entry, host string, p Proxy) {
+	*l = append(*l, fmt.Sprintf("vanished %s/%s: %s", entry, host, p.Name))
+}
+
+// paper is a Ledger.
+type paper struct {
+	mu      sync.Mutex
+	records map[string]Record
+	err     error
+	saved   int
+}
+
+func (p *paper) Load(_ context.Context, entry string) (Record, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.records[entry], p.err
+}
+
+func (p *paper) Save(_ context.Context, entry string, status v1alpha1.CollectorStatus) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return p.err
+	}
+	r := p.records[entry]
+	r.Status = status
+	p.records[entry] = r
+	p.saved++
+	return nil
+}
+
 func newCollector(mode Mode, h *hoard) (*Collector, *log, *time.Time) {
 	now, said := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC), &log{}
 	c := &Collector{
+		Proxies: func(context.Context) (Proxies, error) { return NewProxies(nil) }, Ledger: &paper{records: map[string]Record{}},
+		Wake: func(entry, uid string) { *said = append(*said, "woken "+entry+" "+uid) },
 		Providers: func() map[string]provider.Provider {
 			return map[string]provider.Provider{"home": h, "other": struct{ provider.Provider }{h}}
 		},

@@ -72,7 +72,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	next := stored.DeepCopy()
 	next.Status = statusOf(entry.Type, stored.Status, states, images, r.Now())
 	if !equality.Semantic.DeepEqual(stored.Status, next.Status) {
-		err = r.Client.Status().Patch(ctx, next, client.MergeFrom(stored))
+		// With the lock, as the collector writes a condition and a part of its own.
+		err = r.Client.Status().Patch(ctx, next, client.MergeFromWithOptions(stored, client.MergeFromWithOptimisticLock{}))
 	}
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // deleted by hand, or newer than the cache

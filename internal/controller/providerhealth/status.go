@@ -35,7 +35,7 @@ var hostReasons = []string{
 // statusOf is the status of an entry's ProviderHealth by what its provider last saw. What is in old and did not change in a way that a person would
 // act on stays to the byte.
 func statusOf(kind string, old v1alpha1.ProviderHealthStatus, states []provider.HostState, images imagesHeld, now time.Time) v1alpha1.ProviderHealthStatus {
-	next := v1alpha1.ProviderHealthStatus{Type: kind}
+	next := v1alpha1.ProviderHealthStatus{Type: kind, Collector: old.Collector}
 	for _, c := range old.Conditions {
 		next.Conditions = append(next.Conditions, *c.DeepCopy())
 	}

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
+	"github.com/egress-proxies/egress-proxies-operator/internal/probe"
+	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
 // maxAddresses is how many addresses the status holds.
@@ -27,8 +29,9 @@ func (r *Reconciler) address(_ context.Context, p *pass) (bool, error) {
 		}
 		s.IP = s.Addresses[0]
 	}
+	p.holdConsole()
 	if s.IP == "" {
-		p.provisioned(metav1.ConditionFalse, v1alpha1.ReasonBooting, fmt.Sprintf("%s runs, and has reported no address yet", p.instance.ProviderID))
+		p.provisioned(metav1.ConditionFalse, v1alpha1.ReasonBooting, fmt.Sprintf("%s runs, and has reported no address yet", p.instance.ProviderID)+p.consoleHint())
 		p.noAddress = true
 		p.lookAgain(p.provisionDelay())
 		return false, nil
@@ -41,4 +44,16 @@ func (r *Reconciler) address(_ context.Context, p *pass) (bool, error) {
 	s.Progress = 0
 	p.provisioned(metav1.ConditionTrue, v1alpha1.ReasonRunning, p.instance.ProviderID+" runs")
 	return true, nil
+}
+
+// doubtAddress has the address of a guest asked for again while what answers there, if anything does, is not the guest's proxy.
+func (p *pass) doubtAddress(h probe.Health) {
+	switch h.Last {
+	case probe.PortClosed, probe.AuthFailed, probe.OpenProxy:
+	default:
+		return
+	}
+	if d, ok := p.provider.(provider.AddressDoubter); ok {
+		d.DoubtAddresses(p.ref())
+	}
 }

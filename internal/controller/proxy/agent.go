@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"time"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/agentapi"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
@@ -14,17 +15,21 @@ import (
 // AgentGuest is a Guest over our agent's control channel.
 type AgentGuest struct{}
 
-// Ensure reads what the agent has, and replaces it only where it is something else.
-func (AgentGuest) Ensure(ctx context.Context, agent netip.AddrPort, secret provider.Secret, credentials provider.Credentials) (string, error) {
+// Ensure reads what the agent has, and replaces it only where it is something else, or where the credentials before are to end now.
+func (AgentGuest) Ensure(ctx context.Context, agent netip.AddrPort, secret provider.Secret, credentials provider.Credentials, overlap time.Duration) (GuestState, error) {
 	var key agentapi.Key
 	if copy(key[:], secret.Reveal()) != len(key) {
-		return "", errors.New("the control key has another length than the agent's")
+		return GuestState{}, errors.New("the control key has another length than the agent's")
 	}
 	client := agentapi.Client{Address: agent.String(), Key: key}
 	wanted := []agentapi.Credential{{Username: credentials.Username, Password: credentials.Password.Reveal()}}
 	status, err := client.Status(ctx)
-	if err == nil && status.CredentialsFingerprint != agentapi.Fingerprint(key, wanted) {
-		status, err = client.PutCredentials(ctx, wanted)
+	changed := err == nil && (status.Current() != agentapi.Fingerprint(key, wanted) || overlap == 0 && status.PreviousSeconds > 0)
+	if changed {
+		if status.ProtocolVersion < agentapi.OverlapVersion {
+			overlap = 0
+		}
+		status, err = client.RotateCredentials(ctx, wanted, overlap)
 	}
-	return status.Version, err
+	return GuestState{Version: status.Version, Changed: changed, Previous: status.Previous()}, err
 }

@@ -41,8 +41,19 @@ type Prober interface {
 
 // Guest reaches our agent in a running guest.
 type Guest interface {
-	// Ensure makes the agent at an address take the credentials, if it does not have them already, and returns its version.
-	Ensure(ctx context.Context, agent netip.AddrPort, key provider.Secret, credentials provider.Credentials) (version string, err error)
+	// Ensure makes the agent at an address take the credentials, if it does not have them already. Those that they replace stay valid for the
+	// overlap; without one they end, also where an earlier overlap still goes on.
+	Ensure(ctx context.Context, agent netip.AddrPort, key provider.Secret, credentials provider.Credentials, overlap time.Duration) (GuestState, error)
+}
+
+// GuestState is what an agent has after Ensure.
+type GuestState struct {
+	// Version of the agent.
+	Version string
+	// Changed: it had other credentials before.
+	Changed bool
+	// Previous is how long those before the current ones are still valid.
+	Previous time.Duration
 }
 
 // Pace is how fast the controller goes.
@@ -133,7 +144,7 @@ func (r *Reconciler) begin(ctx context.Context, name client.ObjectKey) (*pass, e
 		}
 		return nil, err
 	}
-	r.notes.of(proxy.UID, func(n *note) { n.name, n.entry, n.host = name, proxy.Spec.Provider, proxy.Status.Host })
+	r.notes.of(proxy.UID, func(n *note) { n.placed(&proxy, r.Current().File) })
 	return newPass(&proxy, r.Current(), r.Now()), nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
+	"github.com/egress-proxies/egress-proxies-operator/internal/cloudinit"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 	"github.com/egress-proxies/egress-proxies-operator/internal/proxyproto"
 )
@@ -74,8 +75,10 @@ func (r *Reconciler) credentials(ctx context.Context, p *pass) (bool, error) {
 	if wrong != "" {
 		return r.refuseSecret(p, "Secret %s: %s", name, wrong)
 	}
-	p.credentials = &credentials
-	p.proxy.Status.CredentialsSecret = name
+	p.credentials, p.secretVersion = &credentials, secret.ResourceVersion
+	if p.proxy.Status.Credentials == nil {
+		p.proxy.Status.CredentialsSecret = name // nothing else is in force
+	}
 	return r.readUserData(ctx, p)
 }
 
@@ -104,6 +107,9 @@ func (r *Reconciler) readUserData(ctx context.Context, p *pass) (bool, error) {
 	data := secret.Data[keyUserData]
 	if err != nil || len(data) == 0 {
 		return r.refuseSecret(p, "software.userDataSecretRef: namespace %s needs a Secret %s with the key %s", p.proxy.Namespace, name, keyUserData)
+	}
+	if wrong := cloudinit.CheckUserData(data); wrong != nil {
+		return r.refuseSecret(p, "software.userDataSecretRef: the key %s of Secret %s %s", keyUserData, name, wrong)
 	}
 	p.userData = provider.NewSecret(string(data))
 	return true, nil

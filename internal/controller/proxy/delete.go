@@ -17,6 +17,7 @@ import (
 // remove removes the instance of a Proxy that is being deleted, and then the finalizer. It needs no Secret and no valid spec.
 func (r *Reconciler) remove(ctx context.Context, p *pass) error {
 	r.Probes.Forget(string(p.proxy.UID))
+	p.dropConsole()
 	if !controllerutil.ContainsFinalizer(p.proxy, v1alpha1.Finalizer) {
 		p.gone = true
 		return nil

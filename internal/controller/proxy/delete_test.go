@@ -3,6 +3,7 @@
 package proxy
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -78,38 +79,72 @@ func (w *world) waitEvent(p *v1alpha1.Proxy, reason, part string) {
 
 func TestDeleteWithoutEntryOrHost(t *testing.T) {
 	for name, change := range map[string]func(*config.File){
-		"the entry is gone": func(f *config.File) { f.Entries = f.Entries[1:] },
-		"the host is gone":  func(f *config.File) { f.Entries[0].Hosts = []config.Host{{Name: "other"}} },
+		"X20: the entry is gone": func(f *config.File) { f.Entries = f.Entries[1:] },
+		"X20: the host is gone":  func(f *config.File) { f.Entries[0].Hosts = []config.Host{{Name: "other"}} },
 	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			p := w.made("p", nil)
-			w.stop()
-			change(w.file)
-			w.start()
-			w.delete(p)
-			p = w.wait(p, "shown", has(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonDeleteFailed))
-			for _, part := range []string{"it has: ", v1alpha1.AnnotationAbandon} {
-				if !strings.Contains(message(p, v1alpha1.ConditionStalled), part) {
-					t.Errorf("the condition does not say %q: %s", part, describe(p))
+		for _, policy := range []v1alpha1.DeletionPolicy{v1alpha1.DeletionDelete, v1alpha1.DeletionRetain} {
+			t.Run(name+", with policy "+string(policy), func(t *testing.T) {
+				w := newWorld(t)
+				retain := func(s *v1alpha1.ProxySpec) { s.DeletionPolicy = policy }
+				p, deleting := w.made("p", retain), w.made("deleting", retain)
+				w.provider.change(func() {
+					w.provider.fail = func(string, provider.InstanceRef) error { return errors.New("the host is down") }
+				})
+				w.delete(deleting)
+				w.wait(deleting, "waiting", has(v1alpha1.ConditionProvisioned, metav1.ConditionFalse, v1alpha1.ReasonDeleteFailed))
+				w.stop()
+				w.provider.change(func() { w.provider.fail = nil })
+				change(w.file)
+				w.start()
+				w.delete(p)
+				for _, p := range []*v1alpha1.Proxy{p, deleting} {
+					p = w.wait(p, "shown", has(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonDeleteFailed))
+					for _, part := range []string{"it has: ", v1alpha1.AnnotationAbandon} {
+						if !strings.Contains(message(p, v1alpha1.ConditionStalled), part) {
+							t.Errorf("the condition does not say %q: %s", part, describe(p))
+						}
+					}
+					w.update(p, abandon)
+					w.waitGone(p)
+					w.waitEvent(p, v1alpha1.ReasonAbandoned, p.Status.ProviderID)
 				}
-			}
-			w.update(p, abandon)
-			w.waitGone(p)
-		})
+				if left, err := w.provider.List(t.Context()); err != nil || len(left) != 2 {
+					t.Errorf("%v, %+v", err, left)
+				}
+			})
+		}
 	}
+	t.Run("X20: entry and host are back before anybody gave up, and the instance goes", func(t *testing.T) {
+		w := newWorld(t)
+		p := w.made("p", nil)
+		w.stop()
+		entries := w.file.Entries
+		w.file.Entries = entries[1:]
+		w.start()
+		w.delete(p)
+		w.wait(p, "shown", has(v1alpha1.ConditionStalled, metav1.ConditionTrue, v1alpha1.ReasonDeleteFailed))
+		w.stop()
+		w.file.Entries = entries
+		w.start()
+		w.waitGone(p)
+		if left, err := w.provider.List(t.Context()); err != nil || len(left) != 0 {
+			t.Errorf("%v, %+v", err, left)
+		}
+	})
 }
 
 func TestDeleteNeedsNoSecretAndNoValidSpec(t *testing.T) {
-	w := newWorld(t)
-	p := w.made("p", nil)
-	w.delete(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: p.Status.CredentialsSecret}})
-	w.update(p, func(p *v1alpha1.Proxy) { p.Spec.Placement = &v1alpha1.Placement{Image: &v1alpha1.Image{Name: "gone"}} })
-	w.delete(p)
-	w.waitGone(p)
-	if list, _ := w.provider.List(t.Context()); len(list) != 0 {
-		t.Errorf("left: %v", list)
-	}
+	t.Run("X20: deletion needs no Secret, and no valid spec", func(t *testing.T) {
+		w := newWorld(t)
+		p := w.made("p", nil)
+		w.delete(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: p.Status.CredentialsSecret}})
+		w.update(p, func(p *v1alpha1.Proxy) { p.Spec.Placement = &v1alpha1.Placement{Image: &v1alpha1.Image{Name: "gone"}} })
+		w.delete(p)
+		w.waitGone(p)
+		if list, _ := w.provider.List(t.Context()); len(list) != 0 {
+			t.Errorf("left: %v", list)
+		}
+	})
 }
 
 func TestRetain(t *testing.T) {

@@ -24,6 +24,7 @@ func (r *Reconciler) external(ctx context.Context, p *pass) (bool, error) {
 		}
 	}
 	p.proxy.Status.Endpoint = p.proxy.Spec.External.Address
+	p.inForce(!p.shownInForce(), 0)
 	p.provisioned(metav1.ConditionTrue, v1alpha1.ReasonExternal, "somebody else runs it at "+p.proxy.Spec.External.Address)
 	return true, nil
 }

@@ -5,11 +5,14 @@ package proxy
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/probe/probetest"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
@@ -35,7 +38,9 @@ type scripted struct {
 	// broken instances reach nothing; mute ones report no address.
 	broken, mute bool
 	calls        map[string]int
-	notify       func(uid string)
+	// held are addresses that marks on the hosts say somebody has.
+	held   map[netip.Addr]string
+	notify func(uid string)
 }
 
 type made struct {
@@ -111,6 +116,7 @@ func (s *scripted) Create(_ context.Context, spec provider.InstanceSpec) (provid
 		m = &made{proxy: listening, spec: spec, Instance: provider.Instance{
 			InstanceRef: spec.InstanceRef, Namespace: spec.Namespace, Name: spec.Name, Shape: spec.Shape,
 			ProviderID: "hosts/" + spec.Host + "/domains/" + spec.UID, Addresses: []netip.Addr{netip.MustParseAddr(ip)}, Created: time.Now(),
+			NIC: spec.NIC,
 		}}
 		m.proxy.Break(s.broken)
 		s.instances[key(spec.InstanceRef)] = m
@@ -233,4 +239,33 @@ func (s *scripted) one() *made {
 		return m
 	}
 	return nil
+}
+
+// HeldAddresses is what the test says.
+func (s *scripted) HeldAddresses() map[netip.Addr]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.held)
+}
+
+// of is the instance of a Proxy, or nil.
+func (s *scripted) of(uid types.UID) *made {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.instances {
+		if m.UID == string(uid) {
+			return m
+		}
+	}
+	return nil
+}
+
+// lose removes the instance of a Proxy behind the operator's back.
+func (s *scripted) lose(uid types.UID) {
+	m := s.of(uid)
+	s.change(func() {
+		m.proxy.Close()
+		delete(s.instances, key(m.InstanceRef))
+	})
+	s.tell(string(uid))
 }

@@ -57,22 +57,23 @@ type testGuest struct {
 	calls int
 }
 
-func (g *testGuest) Ensure(_ context.Context, agent netip.AddrPort, _ provider.Secret, c provider.Credentials) (string, error) {
+func (g *testGuest) Ensure(_ context.Context, agent netip.AddrPort, _ provider.Secret, c provider.Credentials, overlap time.Duration) (GuestState, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.calls++
 	if g.err != nil {
-		return "", g.err
+		return GuestState{}, g.err
 	}
 	g.by.mu.Lock()
 	defer g.by.mu.Unlock()
 	for _, m := range g.by.instances {
 		if m.proxy.Address == agent.String() {
+			changed := !m.proxy.Accepts(c.Username, c.Password.Reveal())
 			m.proxy.SetCredentials(c.Username, c.Password.Reveal())
-			return "test", nil
+			return GuestState{Version: "test", Changed: changed, Previous: overlap}, nil
 		}
 	}
-	return "", errors.New("nothing listens there")
+	return GuestState{}, errors.New("nothing listens there")
 }
 
 func (g *testGuest) fail(err error) {
@@ -110,10 +111,10 @@ func testFile(reflector string, namespace string) *config.File {
 			{
 				Name: "home", Type: config.TypeKVM2, Hosts: []config.Host{{Name: "h1"}, {Name: "h2"}}, DefaultImage: "tiny",
 				Images: map[string]config.Image{"tiny": {}, "large": {}}, Defaults: config.Sizes{VCPUs: 1, MemoryMiB: 512, DiskSizeGb: 4},
-				AllowURLImages: []string{"images.example"},
+				AllowURLImages: []string{"images.example"}, AllowUserData: []string{config.AllNamespaces},
 			},
 			{Name: "private", Type: config.TypeKVM2, AllowedNamespaces: []string{"team-a"}},
-			{Name: "undefaulted", Type: config.TypeKVM2, Images: map[string]config.Image{"x": {}}, AllowedNamespaces: []string{namespace}},
+			{Name: "undefaulted", Type: config.TypeKVM2, Images: map[string]config.Image{"x": {}}, AllowedNamespaces: []string{namespace}, AllowUserData: []string{"team-b"}},
 		},
 	}
 }
@@ -195,6 +196,14 @@ func (w *world) start() {
 		}
 	})
 	w.t.Cleanup(w.stop)
+}
+
+// configure changes the providers file, and starts the operator anew with it.
+func (w *world) configure(change func(*config.File)) {
+	w.t.Helper()
+	w.stop()
+	change(w.file)
+	w.start()
 }
 
 // proxy is a Proxy of entry home, as spec makes it.

@@ -21,6 +21,9 @@ import (
 
 func TestBadReferencesAreConditions(t *testing.T) {
 	w := newWorld(t)
+	for name, data := range map[string]string{"headless": "runcmd: [hunter2]\n", "good": "#cloud-config\nruncmd: [ls]\n"} {
+		w.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}, StringData: map[string]string{"userData": data}})
+	}
 	for name, c := range map[string]struct {
 		spec   func(*v1alpha1.ProxySpec)
 		reason string
@@ -51,6 +54,18 @@ func TestBadReferencesAreConditions(t *testing.T) {
 			func(s *v1alpha1.ProxySpec) {
 				s.Software = &v1alpha1.Software{Type: v1alpha1.SoftwareCloudInit, UserDataSecretRef: &v1alpha1.SecretReference{Name: "nonesuch"}}
 			}, v1alpha1.ReasonInvalidSecret, []string{"nonesuch", "userData"},
+		},
+		"ignored-user-data": {
+			func(s *v1alpha1.ProxySpec) {
+				s.Software = &v1alpha1.Software{UserDataSecretRef: &v1alpha1.SecretReference{Name: "headless"}}
+			}, v1alpha1.ReasonInvalidSecret, []string{"key userData of Secret headless", "its first line is none that cloud-init knows"},
+		},
+		"user-data-not-allowed": {
+			func(s *v1alpha1.ProxySpec) {
+				s.Provider = "undefaulted"
+				s.Placement = &v1alpha1.Placement{Image: &v1alpha1.Image{Name: "x"}}
+				s.Software = &v1alpha1.Software{UserDataSecretRef: &v1alpha1.SecretReference{Name: "good"}}
+			}, v1alpha1.ReasonNamespaceNotAllowed, []string{"software.userDataSecretRef", "allowUserData", "team-b"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -141,8 +156,19 @@ func TestNewCredentialsReachTheRunningGuest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	inForce := func(p *v1alpha1.Proxy) bool {
+		return p.Status.CredentialsSecret == "mine" && p.Status.Credentials != nil && p.Status.Credentials.SecretVersion == secret.ResourceVersion
+	}
+	p = w.wait(p, "shows which credentials are in force", inForce)
+	if c := p.Status.Credentials; c.Since == nil || c.PreviousUntil != nil {
+		t.Errorf("a fresh guest's credentials: %+v", c)
+	}
 	set("second")
 	w.poll("the guest has the second password", func() bool { return w.provider.one().proxy.Accepts("u", "second") })
+	p = w.wait(p, "shows the new ones in force, and how long the old ones are", func(p *v1alpha1.Proxy) bool {
+		until := p.Status.Credentials.PreviousUntil
+		return inForce(p) && until != nil && time.Until(until.Time) > 4*time.Minute && time.Until(until.Time) <= 5*time.Minute
+	})
 	w.holds(p, "Ready throughout", ready)
 
 	w.guest.fail(errors.New("the agent does not answer"))
@@ -151,8 +177,9 @@ func TestNewCredentialsReachTheRunningGuest(t *testing.T) {
 	if !strings.Contains(message(p, v1alpha1.ConditionProvisioned), "the agent does not answer") || strings.Contains(describe(p), "third") {
 		t.Error(describe(p))
 	}
-	w.holds(p, "Ready with the credentials that it has", ready)
+	w.holds(p, "Ready with the credentials that it has", func(p *v1alpha1.Proxy) bool { return ready(p) && !inForce(p) })
 	w.guest.fail(nil)
+	p = w.wait(p, "shows the third ones in force", inForce)
 	w.wait(p, "no drift", has(v1alpha1.ConditionProvisioned, metav1.ConditionTrue, v1alpha1.ReasonRunning))
 	w.holds(p, "Ready", ready)
 }
@@ -163,7 +190,7 @@ func TestAGuestThatTakesNothingIsAskedEverMoreSeldom(t *testing.T) {
 	guest := &testGuest{by: scripted}
 	r := &Reconciler{Probes: probe.NewScheduler(nil, 1, func(string) {}), Guest: guest, Pace: Pace{Retry: time.Second, RetryMax: 8 * time.Second}}
 	proxy := &v1alpha1.Proxy{ObjectMeta: metav1.ObjectMeta{UID: "u", Name: "p"}}
-	proxy.Status.Endpoint = "192.0.2.1:3128"
+	proxy.Status.Endpoint, proxy.Status.Credentials = "192.0.2.1:3128", &v1alpha1.CredentialsStatus{}
 	r.notes.of("u", func(n *note) { n.guestHas = provider.Credentials{Username: "old"} })
 	var messages []string
 	for attempt, least := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second} {

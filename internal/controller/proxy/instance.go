@@ -44,6 +44,7 @@ func (r *Reconciler) instance(ctx context.Context, p *pass) (bool, error) {
 func (p *pass) observe(i provider.Instance) {
 	p.instance, p.found = i, true
 	p.proxy.Status.ProviderID, p.proxy.Status.Image, p.proxy.Status.AgentVersion = i.ProviderID, i.Shape.Image.String(), i.AgentVersion
+	p.proxy.Status.AssignedAddresses = texts(i.NIC.IPs())
 }
 
 // absent makes an instance that the host does not have, on the host that the API server itself says: what the cache has may be older than
@@ -103,12 +104,18 @@ func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
 			return false, nil
 		}
 		if p.instance.State != provider.StateCrashed {
-			spec.Shape = p.instance.Shape // what it was made with; how the spec differs is drift
+			spec.Shape = reseeded(p.instance.Shape, p.spec.Shape) // what it was made with; how the spec differs is drift
 		}
 		if p.instance.State != provider.StatePaused {
 			p.clearBoot()
 			r.startsAnew(p)
 		}
+	}
+	if !p.placed {
+		if goOn, err := r.settleAddresses(ctx, p); !goOn || err != nil {
+			return false, err
+		}
+		spec.NIC = p.spec.NIC
 	}
 	made, err := p.provider.Create(ctx, spec)
 	switch {
@@ -121,14 +128,20 @@ func (r *Reconciler) create(ctx context.Context, p *pass) (bool, error) {
 		p.provisioned(metav1.ConditionFalse, downReason(made.State), p.down())
 		p.lookAgain(probe.Jitter(r.retry(p.proxy.UID)))
 		return false, nil
-	case provider.KindOf(err) == provider.Capacity && !p.found:
+	case provider.KindOf(err) == provider.Capacity && (!p.found || p.movable()), reasonOf(err) == provider.HostIncapable && !p.found:
 		return false, r.full(ctx, p, err)
 	}
 	r.uncreated(p, err)
 	return false, nil
 }
 
-// full remembers that a host has no room, and leaves it for another where there is one.
+// movable says of an instance that was found whether it may be made anew on another host: it is off, and nobody pinned it. One that is paused has
+// a guest in it that will run on once there is room.
+func (p *pass) movable() bool {
+	return p.instance.State == provider.StateStopped && p.proxy.Spec.Mode != v1alpha1.ModePinned
+}
+
+// full remembers that a host has no room, or lacks something, and leaves it for another where there is one.
 func (r *Reconciler) full(ctx context.Context, p *pass, cause error) error {
 	r.notes.of(p.proxy.UID, func(n *note) {
 		if n.full == nil {
@@ -136,7 +149,7 @@ func (r *Reconciler) full(ctx context.Context, p *pass, cause error) error {
 		}
 		n.full[p.proxy.Status.Host] = p.now
 	})
-	r.failed(p, metav1.ConditionFalse, outcomeOf(cause))
+	r.uncreated(p, cause)
 	m, _, err := r.moveOn(ctx, p)
 	if m == moved {
 		p.lookAgain(soon)

@@ -3,12 +3,15 @@
 package proxy
 
 import (
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
@@ -25,6 +28,11 @@ type note struct {
 	name types.NamespacedName
 	// entry and host that hold the instance, or will.
 	entry, host string
+	// addresses of the entry's pools that it has, or will.
+	addresses []netip.Addr
+	// needs of the instance, and since when it runs as far as known; zero before that.
+	needs   needs
+	settled time.Time
 	// failures in a row, for the backoff.
 	failures int
 	// guestFailures in a row to hand credentials to the guest: its instance runs, so that failures are none.
@@ -37,6 +45,19 @@ type note struct {
 	written string
 	// guestHas are the credentials that the running guest is known to take; zero while that is not known.
 	guestHas provider.Credentials
+}
+
+// needs are what an instance takes of its host, and of its namespace's quota.
+type needs struct {
+	vcpus     int
+	memoryMiB int64
+}
+
+// placed takes over where the Proxy's status says that it is.
+func (n *note) placed(proxy *v1alpha1.Proxy, file *config.File) {
+	n.needs, n.settled = needsOf(proxy, file), settledAt(proxy)
+	n.name, n.entry, n.host = types.NamespacedName{Namespace: proxy.Namespace, Name: proxy.Name}, proxy.Spec.Provider, proxy.Status.Host
+	n.addresses = parsedAddresses(proxy.Status.AssignedAddresses)
 }
 
 // of lets f read and change the note of a Proxy.
@@ -87,13 +108,45 @@ func (n *notes) names(entry string, uid types.UID) []types.NamespacedName {
 	return names
 }
 
-// placed counts the Proxies on each host of an entry. The caller holds the lock.
-func (n *notes) placed(entry string) map[string]int {
-	counts := map[string]int{}
-	for _, known := range n.all {
-		if known.entry == entry && known.host != "" {
-			counts[known.host]++
+// holders are who has which address of a pool, by UID. The caller holds the lock.
+func (n *notes) holders() map[netip.Addr]string {
+	held := map[netip.Addr]string{}
+	for uid, known := range n.all {
+		for _, a := range known.addresses {
+			held[a] = string(uid)
 		}
 	}
-	return counts
+	return held
+}
+
+// loads are what the Proxies of an entry have of each host, but for one Proxy. seen says of a host when its figures are from: what settled before is
+// in them. The caller holds the lock.
+func (n *notes) loads(entry string, but types.UID, seen map[string]time.Time) map[string]load {
+	loads := map[string]load{}
+	for uid, known := range n.all {
+		if known.entry != entry || known.host == "" || uid == but {
+			continue
+		}
+		l := loads[known.host]
+		l.instances++
+		l.vcpus += known.needs.vcpus
+		if known.settled.IsZero() || known.settled.After(seen[known.host]) {
+			l.starting++
+			l.startingMemoryMiB += known.needs.memoryMiB
+		}
+		loads[known.host] = l
+	}
+	return loads
+}
+
+// usage is what the placed Proxies of a namespace have of an entry, but for one. The caller holds the lock.
+func (n *notes) usage(entry, namespace string, but types.UID) (u usage) {
+	for uid, known := range n.all {
+		if known.entry == entry && known.name.Namespace == namespace && known.host != "" && uid != but {
+			u.instances++
+			u.vcpus += known.needs.vcpus
+			u.memoryMiB += known.needs.memoryMiB
+		}
+	}
+	return u
 }

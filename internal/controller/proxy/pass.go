@@ -40,7 +40,15 @@ type pass struct {
 	spec     provider.InstanceSpec
 	// credentials in force; nil where the Secret has none that can be used.
 	credentials *provider.Credentials
-	userData    provider.Secret
+	// secretVersion is the resource version of the Secret that they came from.
+	secretVersion string
+	userData      provider.Secret
+	// slots of the entry's address pools that the instance would have, by host.
+	slots map[string][]config.Slot
+	// exhausted: a host was passed over because its pools have no address left.
+	exhausted bool
+	// helpless: no host can run the instance until somebody changes it.
+	helpless bool
 	// ca verifies an external proxy's certificate: PEM.
 	ca string
 
@@ -127,6 +135,7 @@ func (r *Reconciler) finish(ctx context.Context, p *pass, err error) (reconcile.
 	if err == nil {
 		p.summarise()
 		r.announce(p)
+		p.releaseConsole()
 		if !equality.Semantic.DeepEqual(p.stored.Status, p.proxy.Status) {
 			err = client.IgnoreNotFound(r.patchStatus(ctx, p, client.MergeFrom(p.stored)))
 		}

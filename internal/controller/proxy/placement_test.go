@@ -127,7 +127,7 @@ func TestAnOutdatedCachePlacesNothing(t *testing.T) {
 
 func TestPlacement(t *testing.T) {
 	w := newWorld(t)
-	t.Run("pinned", func(t *testing.T) {
+	t.Run("X8: placement.host pins", func(t *testing.T) {
 		p := w.made("pinned", func(s *v1alpha1.ProxySpec) { s.Placement = &v1alpha1.Placement{Host: "h2"} })
 		if p.Status.Host != "h2" {
 			t.Error(describe(p))
@@ -148,7 +148,7 @@ func TestPlacement(t *testing.T) {
 		w.delete(p)
 		w.waitGone(p)
 	})
-	t.Run("spread, though all are placed at once", func(t *testing.T) {
+	t.Run("X8: spread, though all are placed at once", func(t *testing.T) {
 		var all []*v1alpha1.Proxy
 		for i := range 6 {
 			all = append(all, w.proxy(fmt.Sprintf("s%d", i), nil))
@@ -161,6 +161,28 @@ func TestPlacement(t *testing.T) {
 		if counts["h1"] < 3 || counts["h2"] < 2 {
 			t.Errorf("placed as %v, with one pinned to h2 before", counts)
 		}
+	})
+	t.Run("X8: the next host when one answers Capacity", func(t *testing.T) {
+		full := func(names ...string) func() {
+			return func() {
+				w.provider.full = map[string]bool{}
+				for _, name := range names {
+					w.provider.full[name] = true
+				}
+			}
+		}
+		for _, name := range []string{"h1", "h2"} {
+			w.provider.change(full(name))
+			if p := w.made("not-on-"+name, nil); p.Status.Host == name {
+				t.Error(describe(p))
+			}
+		}
+		w.provider.change(full("h1", "h2"))
+		p := w.proxy("full", nil)
+		w.create(p)
+		w.wait(p, "waits", has(v1alpha1.ConditionProvisioned, metav1.ConditionFalse, v1alpha1.ReasonCapacity))
+		w.provider.change(full())
+		w.wait(p, "Ready", ready)
 	})
 	t.Run("no host takes it, and each says why", func(t *testing.T) {
 		w.provider.change(func() {
@@ -178,5 +200,48 @@ func TestPlacement(t *testing.T) {
 		}
 		w.provider.change(func() { w.provider.hosts[0].Ready = true })
 		w.wait(p, "Ready", ready)
+	})
+}
+
+func TestPlacementByWhatAnImageNeeds(t *testing.T) {
+	large := func(s *v1alpha1.ProxySpec) { s.Placement = &v1alpha1.Placement{Image: &v1alpha1.Image{Name: "large"}} }
+	t.Run("X16: a host that lacks what the image asks for is not chosen", func(t *testing.T) {
+		w := newWorld(t)
+		w.provider.change(func() {
+			w.provider.hosts[0].Lacks = map[string]string{"large": "EFI firmware (install ovmf or edk2)"}
+			w.provider.hosts[1].Instances = 5
+		})
+		if p := w.made("large", large); p.Status.Host != "h2" || w.provider.count("create h1") != 0 {
+			t.Errorf("%d Creates on h1; %s", w.provider.count("create h1"), describe(p))
+		}
+		if p := w.made("tiny", nil); p.Status.Host != "h1" {
+			t.Error(describe(p))
+		}
+		w.provider.change(func() {
+			w.provider.hosts[1].Lacks = map[string]string{"large": "architecture aarch64 (the host is x86_64)"}
+		})
+		p := w.proxy("nowhere", large)
+		w.create(p)
+		p = w.wait(p, "refused", has(v1alpha1.ConditionProvisioned, metav1.ConditionFalse, v1alpha1.ReasonPermanent))
+		for _, part := range []string{"h1: cannot run its image, and lacks EFI firmware", "h2: cannot run its image, and lacks architecture aarch64"} {
+			if !strings.Contains(message(p, v1alpha1.ConditionProvisioned), part) {
+				t.Errorf("the condition does not say %q: %s", part, describe(p))
+			}
+		}
+	})
+	t.Run("X16: one that turns out to lack it is left for another", func(t *testing.T) {
+		w := newWorld(t)
+		w.provider.change(func() {
+			w.provider.hosts[1].Instances = 5
+			w.provider.fail = func(call string, ref provider.InstanceRef) error {
+				if call == "create" && ref.Host == "h1" {
+					return &provider.Error{Kind: provider.Permanent, Reason: provider.HostIncapable, Host: ref.Host, Message: "lacks EFI firmware"}
+				}
+				return nil
+			}
+		})
+		if p := w.made("p", large); p.Status.Host != "h2" || w.provider.count("create h1") == 0 {
+			t.Errorf("%d Creates on h1; %s", w.provider.count("create h1"), describe(p))
+		}
 	})
 }

@@ -36,6 +36,7 @@ func (r *Reconciler) probe(p *pass) {
 		p.condition(v1alpha1.ConditionHealthy, metav1.ConditionUnknown, v1alpha1.ReasonInvalidSecret, "not probed: "+p.stalledMessage)
 		return
 	}
+	p.doubtAddress(health)
 	if health.Reason == "" {
 		// An address that was never probed is not healthy; that one was unhealthy before is all that is known of it.
 		if c := meta.FindStatusCondition(p.proxy.Status.Conditions, v1alpha1.ConditionHealthy); c == nil || c.Status != metav1.ConditionFalse {
@@ -105,12 +106,13 @@ func verifyExit(exit netip.Addr, expected *v1alpha1.ExpectedExit) (metav1.Condit
 func (p *pass) probeTarget() probe.Target {
 	t := probe.Target{
 		Protocol: probe.HTTP, Address: p.proxy.Status.Endpoint,
-		Username: p.credentials.Username, Password: p.credentials.Password,
+		Username: p.credentials.Username, Password: p.credentials.Password, Place: p.proxy.Spec.Provider + "/" + p.proxy.Status.Host,
 	}
 	for _, reflector := range p.set.File.Reflectors {
 		t.Reflectors = append(t.Reflectors, reflector.URL)
 	}
 	if external := p.proxy.Spec.External; external != nil {
+		t.Place = external.Address
 		t.Protocol = probe.Protocol(external.Protocol)
 		if external.TLS != nil {
 			t.ServerName = external.TLS.ServerName

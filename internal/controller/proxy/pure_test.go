@@ -104,7 +104,7 @@ func TestChoose(t *testing.T) {
 		"no hosts": {demand{}, nil, "", []string{"no hosts"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, why := choose(c.demand, c.hosts)
+			got, why := choose(c.demand, c.hosts, nil)
 			if got != c.want {
 				t.Errorf("got %q (%s), want %q", got, why, c.want)
 			}
@@ -117,13 +117,41 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+func TestHelpless(t *testing.T) {
+	incapable := provider.HostState{Name: "a", Reason: provider.HostIncapable}
+	down := provider.HostState{Name: "b", Reason: provider.HostUnreachable}
+	lacking := provider.HostState{Name: "d", Ready: true, Reason: provider.HostReady, Lacks: map[string]string{"arm": "architecture aarch64"}}
+	closed := provider.HostState{Name: "c", Ready: true, Reason: provider.HostReady, Unschedulable: true}
+	for name, c := range map[string]struct {
+		demand demand
+		hosts  []provider.HostState
+		want   bool
+	}{
+		"each lacks something":             {demand{}, []provider.HostState{incapable}, true},
+		"one may come back":                {demand{}, []provider.HostState{incapable, down}, false},
+		"the pinned one lacks something":   {demand{pin: "a"}, []provider.HostState{incapable, down}, true},
+		"an unschedulable one is no help":  {demand{}, []provider.HostState{incapable, closed}, true},
+		"none runs its image":              {demand{image: "arm"}, []provider.HostState{lacking, lacking}, true},
+		"one runs its image":               {demand{image: "arm"}, []provider.HostState{lacking, {Name: "e", Ready: true}}, false},
+		"they run another image":           {demand{image: "x86"}, []provider.HostState{lacking}, false},
+		"there is none where it may go":    {demand{pin: "x"}, []provider.HostState{incapable}, false},
+		"all are unschedulable, and ready": {demand{}, []provider.HostState{closed}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := helpless(c.demand, c.hosts); got != c.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}
+
 func TestChooseSpreadsEqualHosts(t *testing.T) {
 	hosts := []provider.HostState{{Name: "a", Ready: true}, {Name: "b", Ready: true}, {Name: "c", Ready: true}}
 	counts := map[string]int{}
 	for i := range 300 {
 		uid := time.Unix(int64(i), 0).String()
-		host, _ := choose(demand{uid: uid}, hosts)
-		if again, _ := choose(demand{uid: uid}, hosts); again != host {
+		host, _ := choose(demand{uid: uid}, hosts, nil)
+		if again, _ := choose(demand{uid: uid}, hosts, nil); again != host {
 			t.Fatal("the same question has two answers")
 		}
 		counts[host]++
@@ -142,7 +170,10 @@ func TestResolveDefaultsAndURLs(t *testing.T) {
 	if wrong != nil {
 		t.Fatal(wrong)
 	}
-	want := provider.Shape{Image: provider.Image{Name: "tiny"}, VCPUs: 1, MemoryMiB: 512, DiskSizeGiB: 4, Software: provider.SoftwareAgent, Port: 3128}
+	want := provider.Shape{
+		Image: provider.Image{Name: "tiny"}, VCPUs: 1, MemoryMiB: 512, DiskSizeGiB: 4, Software: provider.SoftwareAgent, Port: 3128,
+		DestinationsSHA256: file.DestinationsSHA256(&file.Entries[0]),
+	}
 	if diff := cmp.Diff(want, shape); diff != "" {
 		t.Error(diff)
 	}

@@ -58,6 +58,10 @@ func resolve(proxy *v1alpha1.Proxy, file *config.File) (*config.Entry, provider.
 	if proxy.Spec.Placement != nil {
 		placement = *proxy.Spec.Placement
 	}
+	if placement.Host != "" && !entry.AllowsPinning(proxy.Namespace) {
+		return nil, provider.Shape{}, &problem{v1alpha1.ReasonNamespaceNotAllowed, fmt.Sprintf(
+			"placement.host: entry %s lets namespace %s name no host (allowPinning: %s); remove it", entry.Name, proxy.Namespace, listed(entry.AllowPinning))}
+	}
 	if placement.Host != "" {
 		if wrong := knownHost(entry, "placement.host", placement.Host); wrong != nil {
 			return nil, provider.Shape{}, wrong
@@ -81,10 +85,29 @@ func resolve(proxy *v1alpha1.Proxy, file *config.File) (*config.Entry, provider.
 		Software:    softwareOf(proxy),
 		Port:        int(proxy.Spec.Port),
 	}
+	if shape.Software != provider.SoftwareNone {
+		shape.EntryDataSHA256 = entry.GuestDataSHA256()
+	}
+	if shape.Software == provider.SoftwareAgent {
+		shape.DestinationsSHA256 = file.DestinationsSHA256(entry)
+	}
 	if wrong := machineless(entry, shape); wrong != nil {
 		return nil, provider.Shape{}, wrong
 	}
-	return entry, shape, nil
+	return entry, shape, allowedUserData(proxy, entry)
+}
+
+// allowedUserData refuses user data that a Proxy brings where its namespace may not: it is root in the guest.
+func allowedUserData(proxy *v1alpha1.Proxy, entry *config.Entry) *problem {
+	if proxy.Spec.Software == nil || proxy.Spec.Software.UserDataSecretRef == nil || entry.AllowsUserData(proxy.Namespace) {
+		return nil
+	}
+	if entry.Type != config.TypeKVM2 {
+		return &problem{v1alpha1.ReasonInvalidSpec, fmt.Sprintf("entry %s is of type %s and has no cloud-init: remove software.userDataSecretRef", entry.Name, entry.Type)}
+	}
+	return &problem{v1alpha1.ReasonNamespaceNotAllowed, fmt.Sprintf(
+		"software.userDataSecretRef: entry %s takes no user data from Proxies of namespace %s; it does from: %s (allowUserData in the providers file)",
+		entry.Name, proxy.Namespace, listed(entry.AllowUserData))}
 }
 
 // machineless refuses what only a machine can have, where the entry makes none.

@@ -28,6 +28,11 @@ const (
 	AuthList         = 66
 	GetLibVersion    = 157
 	StorageVolUpload = 208
+	OpenConsole      = 201
+	RegisterEvent    = 316
+	DeregisterEvent  = 317
+	EventLifecycle   = 318
+	EventAgent       = 348
 
 	Ping = 1
 	Pong = 2
@@ -94,4 +99,18 @@ func ErrorPayload(code uint32, message string) []byte {
 	b = append(b, make([]byte, (4-len(message)%4)%4)...)
 	b = binary.BigEndian.AppendUint32(b, 2) // level
 	return append(b, make([]byte, 32)...)   // no domain object, strings, numbers or network
+}
+
+// Domain encodes a domain as calls, answers and events carry it.
+func Domain(name string, id int32) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(len(name)))
+	b = append(b, name...)
+	b = append(b, make([]byte, (4-len(name)%4)%4+16)...) // padding, and a UUID of zeros
+	return binary.BigEndian.AppendUint32(b, uint32(id))
+}
+
+// Event is a message about a domain, with two numbers behind it as the lifecycle's and the agent's have.
+func Event(procedure uint32, domain string) Frame {
+	payload := append(binary.BigEndian.AppendUint32(nil, 1), Domain(domain, 1)...)
+	return Frame{Program: Remote, Version: 1, Procedure: procedure, Type: Message, Payload: append(payload, make([]byte, 8)...)}
 }

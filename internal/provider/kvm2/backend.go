@@ -73,7 +73,12 @@ func (s single) Get(context.Context) (*link.Link, error) {
 	return s.link, nil
 }
 
-func (s single) Dedicated(ctx context.Context) (*link.Link, error) { return s.parent.Dedicated(ctx) }
+func (s single) Dedicated(ctx context.Context) (*link.Link, error) {
+	if err := s.link.Err(); err != nil {
+		return nil, err
+	}
+	return s.parent.Dedicated(ctx)
+}
 
 func (s single) Close() { s.link.Close() }
 

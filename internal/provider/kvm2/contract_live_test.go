@@ -5,6 +5,9 @@
 package kvm2_test
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -14,6 +17,7 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt/libvirttest"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/providertest"
+	"github.com/egress-proxies/egress-proxies-operator/live/lab"
 	"github.com/egress-proxies/egress-proxies-operator/test/kvmhost"
 )
 
@@ -27,7 +31,7 @@ func liveEntry(t *testing.T) config.Entry {
 	t.Helper()
 	host := kvmhost.Up(t, contractHost)
 	_, _, empty := kvmhost.Images(t)
-	entry := host.Entry("kvm2-contract", "empty", config.Image{URL: "file://" + empty})
+	entry := lab.EntryOf(host, "kvm2-contract", "empty", config.Image{URL: "file://" + empty})
 	entry.MaxImageBytes = 1 << 30
 	return entry
 }
@@ -35,9 +39,32 @@ func liveEntry(t *testing.T) config.Entry {
 // The same suites pass over the libvirt in memory: see package libvirttest.
 
 func TestBackendContract(t *testing.T) {
-	entry := liveEntry(t)
+	entry, host := liveEntry(t), kvmhost.Up(t, contractHost)
 	backends := kvm2.Backends(entry.Credentials)
-	libvirttest.Contract(t, func(*testing.T) libvirt.Backend { return backends(entry.Hosts[0]) })
+	pool := filepath.Join(host.Dir, "lib", "images")
+	virsh := func(t *testing.T, args ...string) {
+		t.Helper()
+		if _, err := host.Virsh(t.Context(), args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	libvirttest.Contract(t, libvirttest.World{
+		Connect: func(*testing.T) libvirt.Backend { return backends(entry.Hosts[0]) },
+		WriteFile: func(t *testing.T, name string, size int64) {
+			t.Helper()
+			if err := os.WriteFile(filepath.Join(pool, name), bytes.Repeat([]byte("x"), int(size)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		},
+		RemoveFile: func(t *testing.T, name string) {
+			t.Helper()
+			if err := os.Remove(filepath.Join(pool, name)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		Suspend: func(t *testing.T, domain string) { t.Helper(); virsh(t, "suspend", domain) },
+		Talk:    func(t *testing.T, domain string) { t.Helper(); virsh(t, "reset", domain) },
+	})
 }
 
 func TestProviderContract(t *testing.T) {

@@ -49,7 +49,7 @@ func (b *backend) Domains(ctx context.Context) ([]libvirt.DomainInfo, error) {
 }
 
 func describe(d golibvirt.Domain) libvirt.DomainInfo {
-	return libvirt.DomainInfo{Name: d.Name, UUID: uuid.UUID(d.UUID).String()}
+	return libvirt.DomainInfo{Name: d.Name, UUID: uuid.UUID(d.UUID).String(), Run: int(max(d.ID, 0))}
 }
 
 // withDomain runs f with a domain's handle.
@@ -136,9 +136,18 @@ func (b *backend) Start(ctx context.Context, name string) error {
 	})
 }
 
-// Resume lets a paused domain run on.
+// Resume lets a paused domain run on; one that its guest suspended has a call of its own.
 func (b *backend) Resume(ctx context.Context, name string) error {
-	return onDomain(ctx, b, name, (*golibvirt.Libvirt).DomainResume)
+	return onDomain(ctx, b, name, func(c *golibvirt.Libvirt, d golibvirt.Domain) error {
+		state, _, err := c.DomainGetState(d, 0)
+		if err != nil {
+			return err
+		}
+		if golibvirt.DomainState(state) == golibvirt.DomainPmsuspended {
+			return c.DomainPmWakeup(d, 0)
+		}
+		return c.DomainResume(d)
+	})
 }
 
 // Destroy ends a running domain at once.

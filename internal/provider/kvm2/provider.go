@@ -9,5 +9,16 @@ import (
 
 // Backends reaches the hosts of one entry, for libvirt.New.
 func Backends(credentials config.SSHCredentials) func(config.Host) libvirt.Backend {
-	return func(h config.Host) libvirt.Backend { return NewBackend(TargetOf(credentials, h), h.Pool) }
+	return CountedBackends(credentials, nil)
+}
+
+// CountedBackends is Backends, with count told of each call to libvirt: the host's name, and libvirt's name of the procedure. It must not block.
+func CountedBackends(credentials config.SSHCredentials, count func(host, procedure string)) func(config.Host) libvirt.Backend {
+	return func(h config.Host) libvirt.Backend {
+		t := TargetOf(credentials, h)
+		if count != nil {
+			t.Count = func(procedure string) { count(h.Name, procedure) }
+		}
+		return NewBackend(t, h.Pool)
+	}
 }

@@ -3,6 +3,7 @@
 package kvm2
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	golibvirt "github.com/digitalocean/go-libvirt"
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/egress-proxies/egress-proxies-operator/internal/link"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
 )
 
@@ -30,21 +32,21 @@ func (b *backend) Pool(ctx context.Context, refresh bool) (libvirt.PoolInfo, err
 	if err := desc.Unmarshal(xml); err != nil {
 		return libvirt.PoolInfo{}, fmt.Errorf("pool %s: unreadable description: %w", b.pool, err)
 	}
-	state, err := inPool(ctx, b, func(c *golibvirt.Libvirt, p golibvirt.StoragePool) (libvirt.PoolInfo, error) {
-		state, capacity, _, available, err := c.StoragePoolGetInfo(p)
-		return libvirt.PoolInfo{
-			Active:   golibvirt.StoragePoolState(state) == golibvirt.StoragePoolRunning,
-			Capacity: int64(capacity), Available: int64(available),
-		}, err
-	})
-	if err != nil {
-		return libvirt.PoolInfo{}, err
-	}
-	state.UUID, state.Type = desc.UUID, desc.Type
+	info := libvirt.PoolInfo{UUID: desc.UUID, Type: desc.Type, Active: true}
 	if desc.Target != nil {
-		state.Path = desc.Target.Path
+		info.Path = desc.Target.Path
 	}
-	return state, nil
+	if refresh && desc.Capacity != nil && desc.Available != nil { // only an active pool can be refreshed; the daemon says bytes
+		info.Capacity, info.Available = int64(desc.Capacity.Value), int64(desc.Available.Value)
+		return info, nil
+	}
+	return inPool(ctx, b, func(c *golibvirt.Libvirt, p golibvirt.StoragePool) (libvirt.PoolInfo, error) {
+		state, capacity, _, available, err := c.StoragePoolGetInfo(p)
+		info := info
+		info.Active = golibvirt.StoragePoolState(state) == golibvirt.StoragePoolRunning
+		info.Capacity, info.Available = int64(capacity), int64(available)
+		return info, err
+	})
 }
 
 // StartPool starts the inactive pool.
@@ -127,10 +129,13 @@ func (b *backend) CreateVolume(ctx context.Context, xml string) error {
 // sparseUploads is the first version of libvirt that takes holes.
 const sparseUploads = 3_004_000
 
-// Upload writes to a volume over a link of its own, or over this very one where it is dedicated already.
+// Upload writes to a volume over a link of its own, or over this very one where it is dedicated already. What is in memory and small goes over any.
 func (b *backend) Upload(ctx context.Context, name string, r io.Reader, length int64) error {
 	if length < 1 {
 		return fmt.Errorf("volume %s: an upload of %d bytes", name, length)
+	}
+	if content, ok := r.(*bytes.Reader); ok && length == int64(content.Len()) && length <= link.MaxPut {
+		return b.put(ctx, name, content)
 	}
 	known, err := b.known(ctx)
 	if err != nil {
@@ -146,6 +151,18 @@ func (b *backend) Upload(ctx context.Context, name string, r io.Reader, length i
 		defer own.Close()
 	}
 	return translate(own.link.Upload(ctx, b.volume(name), r, uint64(length), known.version >= sparseUploads))
+}
+
+func (b *backend) put(ctx context.Context, name string, r *bytes.Reader) error {
+	content, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	l, err := b.linker.Get(ctx)
+	if err != nil {
+		return translate(err)
+	}
+	return translate(l.Put(ctx, b.volume(name), content))
 }
 
 // DeleteVolume removes a volume.

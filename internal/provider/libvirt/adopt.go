@@ -5,7 +5,9 @@ package libvirt
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
@@ -47,15 +49,26 @@ func (c *creation) adopt(ctx context.Context) (i provider.Instance, done bool, e
 	return c.made(f), true, nil
 }
 
-// resume lets a paused guest run on. One that ran out of room would pause again at once, so there has to be some.
+// resume lets a paused guest run on. One that ran out of room would pause again at once, so there has to be some; one that paused again soon all the same
+// has to wait longer each time.
 func (c *creation) resume(ctx context.Context, f found) error {
-	if f.Reason == pausedIOError {
-		release, err := c.reserveRoom(ctx, c.host, c.backend, firstBoot)
+	now := time.Now()
+	if at, resumes := c.memory.mayResume(c.uid, now); now.Before(at) {
+		state, why := StateOf(f.State, f.Reason)
+		return &provider.Error{
+			Kind: provider.Transient, Reason: string(state), Host: c.name, Object: c.object(),
+			Message: fmt.Sprintf("the guest is not running: %s; it was let run on %d times lately, and is not before %s", why, resumes, at.UTC().Format(time.TimeOnly)),
+			Next:    "look at the host's disk and its log",
+		}
+	}
+	if f.State == domainPaused && f.Reason == pausedIOError {
+		_, release, err := c.reserveRoom(ctx, c.host, c.backend, firstBoot)
 		if err != nil {
 			return err
 		}
 		c.release = release
 	}
+	c.memory.noteResume(c.uid, now)
 	if err := c.backend.Resume(ctx, c.domain); err != nil {
 		return translate(c.name, c.object(), "resuming the guest", err)
 	}
@@ -87,9 +100,9 @@ func (c *creation) startWhole(ctx context.Context, f found) (rebuild bool, err e
 }
 
 func (c *creation) anyMissing(ctx context.Context, f found) (bool, error) {
-	volumes, err := c.backend.Volumes(ctx)
+	volumes, err := c.listVolumes(ctx)
 	if err != nil {
-		return false, translate(c.name, "pool "+c.cfg.Pool, "listing the volumes", err)
+		return false, err
 	}
 	return slices.ContainsFunc(f.Mark.Volumes, func(v string) bool { return !slices.Contains(volumes, v) }), nil
 }

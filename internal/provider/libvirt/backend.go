@@ -59,7 +59,7 @@ type Backend interface {
 	Define(ctx context.Context, xml string) error
 	// Start starts a domain, discarding a saved state.
 	Start(ctx context.Context, name string) error
-	// Resume lets a paused domain run on.
+	// Resume lets a paused domain run on, and wakes one that its guest suspended.
 	Resume(ctx context.Context, name string) error
 	// Destroy ends a running domain at once.
 	Destroy(ctx context.Context, name string) error
@@ -68,6 +68,15 @@ type Backend interface {
 	Undefine(ctx context.Context, name string) error
 	// InterfaceAddresses are a running domain's addresses as one source knows them.
 	InterfaceAddresses(ctx context.Context, name string, source AddressSource) ([]Interface, error)
+
+	// Events calls notify with the name of each domain that the daemon tells something of: its lifecycle, an I/O error, its guest's agent, its
+	// metadata. An empty name means that anything may have changed, and is the first once the subscription holds. notify may be called from
+	// any goroutine, and must not block. Events returns when the connection dies or ctx ends, and never nil.
+	Events(ctx context.Context, notify func(domain string)) error
+	// Console hands what a running domain's console says from now on to sink, which must neither block nor keep the bytes. It returns nil when
+	// the guest is off; CodeOperationFailed where somebody reads it already, CodeOperationInvalid where the domain is off. It is meant for a
+	// connection that nothing else waits for: see Dedicated.
+	Console(ctx context.Context, name string, sink func([]byte)) error
 
 	// Dedicated opens a connection of its own to the same daemon, for one long transfer and what follows it. After an upload that
 	// failed it may be dead: clean up over the shared one.
@@ -128,6 +137,8 @@ type DomainInfo struct {
 	State, Reason int
 	// Persistent domains have a definition; transient ones are gone once they stop.
 	Persistent bool
+	// Run is another number after each start, and 0 where the domain is off.
+	Run int
 }
 
 // AddressSource says who is asked for a domain's addresses; the numbers are libvirt's.

@@ -20,27 +20,32 @@ const offerAge = 5 * time.Minute
 
 // capable finds how a guest is run on h, before anything is made there. What is missing is named in one Permanent error.
 func (p *Provider) capable(ctx context.Context, h *host, n need) (Guest, error) {
-	var guest Guest
 	missing, err := h.placesMissing(ctx)
+	if err != nil {
+		return Guest{}, err
+	}
+	guest, lacks, err := h.match(ctx, n)
 	if err != nil {
 		return guest, err
 	}
-	if arch := machineFor(n.Arch); arch != "" {
-		o, err := h.offer(ctx, n.Arch)
-		if err != nil {
-			return guest, translate(h.name, "", "reading the capabilities", err)
-		}
-		var lacks []string
-		guest, lacks = match(n, o)
-		missing = append(missing, lacks...)
-	} else {
-		_, missing = match(n, offer{})
-	}
-	if len(missing) > 0 {
+	if missing = append(missing, lacks...); len(missing) > 0 {
 		h.forgetOffer(n.Arch)
 		return guest, incapable(h.name, missing)
 	}
 	return guest, nil
+}
+
+// match asks what the host can run, and compares.
+func (h *host) match(ctx context.Context, n need) (Guest, []string, error) {
+	var o offer
+	if machineFor(n.Arch) != "" {
+		var err error
+		if o, err = h.offer(ctx, n.Arch); err != nil {
+			return Guest{}, nil, translate(h.name, "", "reading the capabilities", err)
+		}
+	}
+	guest, lacks := match(n, o)
+	return guest, lacks, nil
 }
 
 func incapable(host string, missing []string) *provider.Error {
@@ -52,31 +57,41 @@ func incapable(host string, missing []string) *provider.Error {
 
 // placesMissing looks at the pool, and at the bridge or network: where guests are put.
 func (h *host) placesMissing(ctx context.Context) ([]string, error) {
-	var missing []string
+	_, missing, err := h.poolMissing(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lacks, err := h.networkMissing(ctx)
+	return append(missing, lacks...), err
+}
+
+func (h *host) poolMissing(ctx context.Context) (PoolInfo, []string, error) {
 	pool, err := h.backend.Pool(ctx, false)
 	switch {
 	case IsCode(err, CodeNoStoragePool):
-		missing = append(missing, fmt.Sprintf("the pool %q", h.cfg.Pool))
+		return pool, []string{fmt.Sprintf("the pool %q", h.cfg.Pool)}, nil
 	case err != nil:
-		return nil, translate(h.name, "pool "+h.cfg.Pool, "looking at the pool", err)
-	default:
-		missing = append(missing, poolMissing(h.cfg.Pool, pool)...)
+		return pool, nil, translate(h.name, "pool "+h.cfg.Pool, "looking at the pool", err)
 	}
+	return pool, poolMissing(h.cfg.Pool, pool), nil
+}
+
+func (h *host) networkMissing(ctx context.Context) ([]string, error) {
 	object, check, code := "bridge "+h.cfg.Bridge, h.backend.CheckBridge, CodeNoInterface
 	name := h.cfg.Bridge
 	if h.cfg.Network != "" {
 		object, check, code, name = "network "+h.cfg.Network, h.backend.CheckNetwork, CodeNoNetwork, h.cfg.Network
 	}
-	err = check(ctx, name)
+	err := check(ctx, name)
 	switch {
 	case IsCode(err, code):
-		missing = append(missing, "the "+object)
+		return []string{"the " + object}, nil
 	case IsCode(err, CodeOperationInvalid):
-		missing = append(missing, fmt.Sprintf("an active network: network %s is not started (virsh net-start %s)", name, name))
+		return []string{fmt.Sprintf("an active network: network %s is not started (virsh net-start %s)", name, name)}, nil
 	case err != nil:
 		return nil, translate(h.name, object, "looking at it", err)
 	}
-	return missing, nil
+	return nil, nil
 }
 
 // offer asks for the domain capabilities, or remembers them.

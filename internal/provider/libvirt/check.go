@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
+	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
@@ -84,12 +86,13 @@ func (p *Provider) inspect(ctx context.Context, h *host) (provider.HostState, er
 	last := h.snapshot()
 	s := provider.HostState{
 		HostName: last.HostName, LibvirtVersion: last.LibvirtVersion, Via: last.Via, Instances: last.Instances,
-		PoolAvailableGiB: last.PoolAvailableGiB, PoolSeen: last.PoolSeen,
+		PoolAvailableGiB: last.PoolAvailableGiB, PoolSeen: last.PoolSeen, CPUs: last.CPUs, MaxVCPUs: h.cfg.MaxVCPUs,
 	}
 	info, err := h.backend.Host(ctx)
 	if err != nil {
 		return s, translate(h.name, "", "looking at the host", err)
 	}
+	s.CPUs = info.CPUs
 	s.HostName, s.LibvirtVersion = bounded(info.Hostname), versionText(info.LibvirtVersion)
 	if !h.cfg.Local {
 		s.Via = info.Via
@@ -101,6 +104,9 @@ func (p *Provider) inspect(ctx context.Context, h *host) (provider.HostState, er
 	s.Instances = count
 	if _, err := p.capable(ctx, h, need{Arch: p.usualArch(info.Arch), Emulation: p.entry.AllowEmulation}); err != nil {
 		return s, err
+	}
+	if s.Lacks, err = p.lacks(ctx, h, info.Arch); err != nil {
+		return s, translate(h.name, "", "reading the capabilities", err)
 	}
 	pool, err := h.backend.Pool(ctx, false)
 	if err != nil {
@@ -119,6 +125,36 @@ func (p *Provider) inspect(ctx context.Context, h *host) (provider.HostState, er
 		}
 	}
 	return s, nil
+}
+
+// lacks says of the entry's images, by their keys, what a host of that architecture lacks to run them; the empty key is for images that Proxies bring.
+func (p *Provider) lacks(ctx context.Context, h *host, own string) (map[string]string, error) {
+	needs := map[string]need{}
+	for key, image := range p.entry.Images {
+		needs[key] = p.needOf(image)
+	}
+	if len(p.entry.AllowURLImages) > 0 {
+		needs[""] = p.needOf(config.Image{})
+	}
+	lacks := map[string]string{}
+	for key, n := range needs {
+		o := offer{Arch: own}
+		if n.Arch == own || n.Emulation {
+			var err error
+			if o, err = h.offer(ctx, n.Arch); err != nil {
+				return nil, err
+			}
+		}
+		if _, missing := match(n, o); len(missing) > 0 {
+			lacks[key] = strings.Join(missing, "; and ")
+		}
+	}
+	return lacks, nil
+}
+
+// needOf an image.
+func (p *Provider) needOf(image config.Image) need {
+	return need{Arch: archOr(image.Arch), EFI: image.Firmware == config.FirmwareEFI, Emulation: p.entry.AllowEmulation}
 }
 
 // usualArch is the host's own architecture where an image of the entry has it, or else that of any image: a host is ready when it can
@@ -155,46 +191,41 @@ func (p *Provider) countInstances(ctx context.Context, h *host) (int, error) {
 		if !ok || d.Name != p.names.Domain(uid) {
 			continue
 		}
-		entry, err := p.entryOf(ctx, h, d.Name)
-		if err != nil {
-			return 0, err
+		mark, err := p.noted(ctx, h, d.Name)
+		if err != nil && !errors.Is(err, ErrNewer) {
+			return 0, fmt.Errorf("counting the instances: %w", err)
 		}
 		there[d.Name] = true
-		if entry == p.entry.Name {
+		if mark.entry == p.entry.Name {
 			count++
 		}
 	}
 	return count + h.settle(p.names, there), nil
 }
 
-func (p *Provider) entryOf(ctx context.Context, h *host, domain string) (string, error) {
+// noted is what the mark of a domain says, as far as it is of this cluster; zero where it has none. The error wraps ErrNewer where a newer version of
+// the operator wrote it.
+func (p *Provider) noted(ctx context.Context, h *host, domain string) (noted, error) {
 	h.mu.Lock()
-	entry, known := h.entries[domain]
+	known, ok := h.marks[domain]
 	h.mu.Unlock()
-	if known {
-		return entry, nil
+	if ok {
+		return known, nil
 	}
 	mark, ok, err := p.readMark(ctx, h, domain)
-	if errors.Is(err, ErrNewer) {
-		return "", nil
+	if err != nil || !ok || mark.Cluster != p.names.cluster || p.names.Domain(mark.UID) != domain {
+		return noted{}, err
 	}
-	if err != nil {
-		return "", fmt.Errorf("counting the instances: %w", err)
-	}
-	if ok && mark.Cluster == p.names.cluster {
-		h.learn(domain, mark)
-		return mark.Entry, nil
-	}
-	return "", nil
+	return h.learn(domain, mark), nil
 }
 
 // settle forgets the domains that are gone, and counts the Creates in flight that have none.
 func (h *host) settle(names Names, there map[string]bool) (making int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for domain := range h.entries {
+	for domain := range h.marks {
 		if !there[domain] {
-			delete(h.entries, domain)
+			delete(h.marks, domain)
 		}
 	}
 	for uid := range h.making {

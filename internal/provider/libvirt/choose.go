@@ -83,9 +83,7 @@ func allowHost(allowed []string, host string) error {
 
 // checkCapable finds how the guest is run.
 func (c *creation) checkCapable(ctx context.Context) error {
-	guest, err := c.capable(ctx, c.host, need{
-		Arch: c.image.Arch, EFI: c.image.Firmware == config.FirmwareEFI, Emulation: c.entry.AllowEmulation,
-	})
+	guest, err := c.capable(ctx, c.host, c.needOf(c.image.Image))
 	c.guest = guest
 	return err
 }
@@ -105,9 +103,9 @@ func (c *creation) checkSize(context.Context) error {
 
 // takeRoom looks at the pool anew and keeps what this instance will need until it runs.
 func (c *creation) takeRoom(ctx context.Context) error {
-	release, err := c.reserveRoom(ctx, c.host, c.backend, firstBoot+maxSeed)
+	pool, release, err := c.reserveRoom(ctx, c.host, c.backend, firstBoot+maxSeed)
 	if err == nil {
-		c.release = release
+		c.poolPath, c.release = pool.Path, release
 	}
 	return err
 }

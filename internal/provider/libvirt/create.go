@@ -4,7 +4,6 @@ package libvirt
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
@@ -21,10 +20,12 @@ type creation struct {
 	image imageSpec
 	guest Guest
 
-	base, agent           supply
-	agentVersion          string
-	overlayPath, seedPath string
-	release               func()
+	volumes      []string // of the pool, as they were listed first
+	base, agent  supply
+	agentVersion string
+	poolPath     string
+	release      func()
+	mark         Mark
 }
 
 // Create makes the instance, or goes on making it, and starts it.
@@ -63,6 +64,7 @@ func (c *creation) run(ctx context.Context) (provider.Instance, error) {
 		c.checkPlace,
 		c.chooseImage,
 		c.checkCapable,
+		c.checkAddresses,
 		c.findSupplies,
 		c.checkSize,
 		c.takeRoom,
@@ -76,20 +78,13 @@ func (c *creation) run(ctx context.Context) (provider.Instance, error) {
 			return provider.Instance{}, err
 		}
 	}
-	f, err := c.look(ctx, c.target)
-	if errors.Is(err, errAbsent) {
-		return provider.Instance{}, absent(c.target)
-	}
-	if err != nil {
-		return provider.Instance{}, err
-	}
-	return c.made(f), nil
+	return c.made(found{DomainInfo{Name: c.domain, State: domainRunning}, c.mark}), nil
 }
 
 // made is the instance with the addresses that are known without asking.
 func (c *creation) made(f found) provider.Instance {
 	c.learn(c.domain, f.Mark)
 	i := c.instance(f)
-	i.Addresses = c.lastKnown(c.uid)
+	i.Addresses = c.knownAddresses(c.target, f.Mark)
 	return i
 }

@@ -169,7 +169,7 @@ func TestStateOf(t *testing.T) {
 		{5, 1, provider.StateStopped, "stopped: shut down", remedyStart},
 		{5, 3, provider.StateStopped, "stopped: crashed", remedyStart},
 		{6, 1, provider.StateCrashed, "crashed: panicked", remedyReplace},
-		{7, 0, provider.StatePaused, "suspended by the guest", remedyWait},
+		{7, 0, provider.StatePaused, "suspended by the guest", remedyResume},
 		{0, 0, provider.StatePaused, "state 0, reason 0, which this version does not know", remedyWait},
 		{42, -1, provider.StatePaused, "state 42, reason -1, which this version does not know", remedyWait},
 	} {

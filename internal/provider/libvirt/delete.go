@@ -55,7 +55,8 @@ func (p *Provider) ownVolumes(ctx context.Context, t target) ([]string, error) {
 
 // removeDomain ends the guest and removes its definition. It has to be off first: a running one would live on without a definition.
 func (p *Provider) removeDomain(ctx context.Context, t target, f found) error {
-	t.forget(t.uid)
+	t.memory.forget(t.uid)
+	p.consoles.drop(t.uid)
 	if f.State != domainShutoff {
 		err := t.backend.Destroy(ctx, t.domain)
 		if err != nil && !IsCode(err, CodeOperationInvalid) && !IsCode(err, CodeNoDomain) {

@@ -42,10 +42,22 @@ type supply struct {
 	path string
 }
 
+// listedVolumes are the pool's volumes as this call saw them first.
+func (c *creation) listedVolumes(ctx context.Context) (volumes []string, err error) {
+	if c.volumes == nil {
+		c.volumes, err = c.listVolumes(ctx)
+	}
+	return c.volumes, err
+}
+
 // supplied finds what is published of a source, or has it published in the background: InProgress until it is.
 func (c *creation) supplied(ctx context.Context, s Source, object string, work image.Job) (supply, error) {
 	key := image.Key{Host: c.name, Image: s.stem}
-	found, ok, err := c.findSupply(ctx, s)
+	volumes, err := c.listedVolumes(ctx)
+	if err != nil {
+		return supply{}, err
+	}
+	found, ok, err := c.findSupply(ctx, s, volumes)
 	if ok || err != nil {
 		return found, err
 	}
@@ -53,7 +65,11 @@ func (c *creation) supplied(ctx context.Context, s Source, object string, work i
 	status := c.fetches.manager.Ensure(key, c.uid, work)
 	if status.State == image.Done || status.State == image.Failed {
 		// It ended after we looked, perhaps; a publication whose answer was lost counts as failed, too.
-		if found, ok, err := c.findSupply(ctx, s); ok || err != nil {
+		volumes, err := c.listVolumes(ctx)
+		if err != nil {
+			return supply{}, err
+		}
+		if found, ok, err := c.findSupply(ctx, s, volumes); ok || err != nil {
 			return found, err
 		}
 	}

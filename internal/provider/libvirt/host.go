@@ -3,8 +3,9 @@
 package libvirt
 
 import (
+	"context"
 	"net/netip"
-	"slices"
+	"path"
 	"sync"
 	"time"
 
@@ -19,15 +20,28 @@ type host struct {
 	cfg     config.Host
 	backend Backend
 	room    reservations
+	turns   poolTurns
+	census  *census
+	memory  memory
 
-	mu        sync.Mutex
-	state     provider.HostState
-	addresses map[string][]netip.Addr // by UID
-	entries   map[string]string       // entry by domain, as marks said
-	making    map[string]bool         // UIDs of Creates in flight
-	offers    map[string]cachedOffer  // by architecture
-	writing   map[string]bool         // volumes of publications in flight
-	used      map[string]time.Time    // when a source was last looked for, by its stem
+	mu      sync.Mutex
+	state   provider.HostState
+	marks   map[string]noted       // what marks said, by domain
+	making  map[string]bool        // UIDs of Creates in flight
+	offers  map[string]cachedOffer // by architecture
+	writing map[string]bool        // volumes of publications in flight
+	used    map[string]time.Time   // when a source was last looked for, by its stem
+}
+
+// noted is what is kept of a mark of this cluster's. A mark is read once a start of the operator, and again before anything is changed.
+type noted struct {
+	entry string
+	// proxy is the Proxy's namespace/name, for messages.
+	proxy    string
+	retained bool
+	// uid of the Proxy, and its addresses of a pool.
+	uid    string
+	static []netip.Addr
 }
 
 type cachedOffer struct {
@@ -35,39 +49,28 @@ type cachedOffer struct {
 	until time.Time
 }
 
-func newHost(cfg config.Host, backend Backend) *host {
+func newHost(ctx context.Context, cfg config.Host, backend Backend) *host {
 	return &host{
-		name: cfg.Name, cfg: cfg, backend: backend,
-		addresses: map[string][]netip.Addr{}, entries: map[string]string{}, making: map[string]bool{}, offers: map[string]cachedOffer{},
+		name: cfg.Name, cfg: cfg, backend: backend, turns: newPoolTurns(), census: newCensus(ctx, backend.Domains, 2*pollEvery),
+		marks: map[string]noted{}, making: map[string]bool{}, offers: map[string]cachedOffer{},
 		writing: map[string]bool{}, used: map[string]time.Time{},
 		state: provider.HostState{
-			Name: cfg.Name, Reason: provider.HostUnknown, Message: "not looked at yet", Unschedulable: !cfg.IsSchedulable(),
+			Name: cfg.Name, Reason: provider.HostUnknown, Message: "not looked at yet", Unschedulable: !cfg.IsSchedulable(), MaxVCPUs: cfg.MaxVCPUs,
 		},
 	}
 }
 
-func (h *host) remember(uid string, addresses []netip.Addr) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.addresses[uid] = slices.Clone(addresses)
-}
-
 func (h *host) lastKnown(uid string) []netip.Addr {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Clone(h.addresses[uid])
+	known, _ := h.memory.known(uid)
+	return known
 }
 
-func (h *host) forget(uid string) {
+// learn notes a mark of this cluster's.
+func (h *host) learn(domain string, m Mark) noted {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.addresses, uid)
-}
-
-func (h *host) learn(domain string, m Mark) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.entries[domain] = m.Entry
+	h.marks[domain] = noted{m.Entry, bounded(path.Join(m.Namespace, m.Name)), m.Retained, m.UID, m.NIC.IPs()}
+	return h.marks[domain]
 }
 
 // begin counts an instance as being made until end.

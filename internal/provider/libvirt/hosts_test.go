@@ -4,6 +4,7 @@ package libvirt_test
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -175,5 +176,38 @@ func TestAnotherPoolInTheFile(t *testing.T) {
 	want(t, moved.Delete(t.Context(), moved.ref()), provider.Permanent, "default", "big", hostName)
 	if diff := cmp.Diff(before, r.ours()); diff != "" {
 		t.Errorf("something of the instance changed: %s", diff)
+	}
+}
+
+func TestHostsSayWhatTheyLackForWhichImage(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg   libvirttest.Config
+		lacks map[string]string
+	}{
+		"X16: all that an x86 host has": {lacks: map[string]string{"arm": "architecture aarch64 (the host is x86_64)"}},
+		"X16: no EFI": {
+			cfg: libvirttest.Config{NoEFI: true}, lacks: map[string]string{"arm": "architecture aarch64 (the host is x86_64)", "efi": "EFI firmware (install ovmf or edk2)"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := libvirttest.New(c.cfg)
+				o := options(t, d)
+				o.Entry.Images = map[string]config.Image{
+					"debian": {URL: "file:///nonexistent", Arch: config.ArchX8664}, "efi": {URL: "file:///nonexistent", Arch: config.ArchX8664, Firmware: config.FirmwareEFI},
+					"arm": {URL: "file:///nonexistent", Arch: config.ArchAArch64, Firmware: config.FirmwareEFI},
+				}
+				o.Entry.AllowURLImages = []string{"images.example"}
+				p, err := libvirt.New(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer p.Close()
+				synctest.Wait()
+				if h := p.Hosts()[0]; !h.Ready || !maps.Equal(h.Lacks, c.lacks) {
+					t.Errorf("got %+v, want what it lacks to be %v", h, c.lacks)
+				}
+			})
+		})
 	}
 }

@@ -25,32 +25,29 @@ const (
 // makeOverlay makes the Proxy's own disk, anew where one is left over: a guest may have booted from that one, and would not take its new
 // seed.
 func (c *creation) makeOverlay(ctx context.Context) error {
-	name := c.names.Overlay(c.uid)
-	if err := c.deleteVolume(ctx, name); err != nil {
-		return err
-	}
-	var err error
-	c.overlayPath, err = c.makeVolume(ctx, volumeSpec{
-		Name: name, Format: formatQCOW2, Capacity: bytesOf(int64(c.spec.DiskSizeGiB)), Mode: secretMode,
+	return c.makeVolume(ctx, volumeSpec{
+		Name: c.names.Overlay(c.uid), Format: formatQCOW2, Capacity: bytesOf(int64(c.spec.DiskSizeGiB)), Mode: secretMode,
 		BackingPath: c.base.path, BackingFormat: c.base.Content.Format,
 	})
-	return err
 }
 
-// makeVolume makes a volume and returns its path.
-func (c *creation) makeVolume(ctx context.Context, s volumeSpec) (string, error) {
+// makeVolume makes a volume; one of that name that is left over goes first.
+func (c *creation) makeVolume(ctx context.Context, s volumeSpec) error {
 	text, err := volumeXML(s)
 	if err != nil {
-		return "", translate(c.name, "volume "+s.Name, "describing it", err)
+		return translate(c.name, "volume "+s.Name, "describing it", err)
 	}
-	if err := c.backend.CreateVolume(ctx, text); err != nil {
-		return "", translate(c.name, "volume "+s.Name, "making it", err)
+	err = c.createVolume(ctx, c.backend, text)
+	if IsCode(err, CodeVolumeExists) {
+		if err := c.deleteVolume(ctx, s.Name); err != nil {
+			return err
+		}
+		err = c.createVolume(ctx, c.backend, text)
 	}
-	info, err := c.backend.Volume(ctx, s.Name)
 	if err != nil {
-		return "", translate(c.name, "volume "+s.Name, "looking at what was made", err)
+		return translate(c.name, "volume "+s.Name, "making it", err)
 	}
-	return info.Path, nil
+	return nil
 }
 
 func (c *creation) deleteVolume(ctx context.Context, name string) error {
@@ -63,9 +60,9 @@ func (c *creation) deleteVolume(ctx context.Context, name string) error {
 // checkStillPublished looks at the markers again, now that an overlay refers to the base: a collector takes the marker first, and looks
 // at all backing chains after that, so one of the two sees the other.
 func (c *creation) checkStillPublished(ctx context.Context) error {
-	volumes, err := c.backend.Volumes(ctx)
+	volumes, err := c.listVolumes(ctx)
 	if err != nil {
-		return translate(c.name, "pool "+c.cfg.Pool, "listing the volumes", err)
+		return err
 	}
 	for _, published := range []supply{c.base, c.agent} {
 		if published.Marker == "" || slices.Contains(volumes, published.Marker) {
@@ -92,11 +89,7 @@ func (c *creation) makeSeed(ctx context.Context) error {
 		return &provider.Error{Kind: provider.Permanent, Host: c.name, Object: c.object(), Message: err.Error(), Next: "change the spec", Err: err}
 	}
 	name := c.names.Seed(c.uid)
-	if err := c.deleteVolume(ctx, name); err != nil {
-		return err
-	}
-	c.seedPath, err = c.makeVolume(ctx, volumeSpec{Name: name, Format: formatRaw, Capacity: int64(len(content)), Mode: secretMode})
-	if err != nil {
+	if err := c.makeVolume(ctx, volumeSpec{Name: name, Format: formatRaw, Capacity: int64(len(content)), Mode: secretMode}); err != nil {
 		return err
 	}
 	if err := c.backend.Upload(ctx, name, bytes.NewReader(content), int64(len(content))); err != nil {
@@ -132,19 +125,26 @@ func (c *creation) definition() (string, error) {
 	if c.agent.Volume != "" {
 		volumes = append(volumes, c.agent.Volume)
 	}
-	mark, err := Mark{
+	element, err := Mark{
 		Cluster: c.names.cluster, Entry: c.entry.Name, UID: c.uid, Namespace: c.spec.Namespace, Name: c.spec.Name,
 		Created: time.Now(), Volumes: volumes, Pool: c.cfg.Pool, Shape: c.spec.Shape, AgentVersion: c.agentVersion,
+		NIC: c.spec.NIC,
 	}.Element()
 	if err != nil {
 		return "", err
 	}
+	if c.mark, err = DecodeMark(element); err != nil { // as everybody will read it
+		return "", err
+	}
 	return definition(domainSpec{
 		Name: c.domain, UUID: c.names.DomainUUID(c.uid), Title: path.Join(c.spec.Namespace, c.spec.Name), Guest: c.guest,
-		VCPUs: c.spec.VCPUs, MemoryMiB: c.spec.MemoryMiB, Overlay: c.overlayPath, Seed: c.seedPath, Agent: c.agent.path,
-		MAC: c.names.MAC(c.uid), Network: c.cfg.Network, Bridge: c.cfg.Bridge, Mark: mark,
+		VCPUs: c.spec.VCPUs, MemoryMiB: c.spec.MemoryMiB, Overlay: c.inPool(c.names.Overlay(c.uid)), Seed: c.inPool(c.names.Seed(c.uid)), Agent: c.agent.path,
+		MAC: c.mac(), Network: c.cfg.Network, Bridge: c.cfg.Bridge, Mark: element,
 	})
 }
+
+// inPool is the path of a volume: pools of files have them all in one directory.
+func (c *creation) inPool(volume string) string { return path.Join(c.poolPath, volume) }
 
 // start starts the domain; one that runs already is started.
 func (c *creation) start(ctx context.Context) error {

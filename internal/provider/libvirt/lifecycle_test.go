@@ -68,6 +68,7 @@ func TestAddresses(t *testing.T) {
 		t.Errorf("by ARP: %q", got)
 	}
 	set(libvirt.SourceLease, r.nic("192.0.2.2"), nil)
+	r.DoubtAddresses(r.ref()) // nobody tells of a lease
 	if got := r.addresses(t); got != "192.0.2.2" {
 		t.Errorf("by lease: %q", got)
 	}
@@ -89,6 +90,10 @@ func TestAddresses(t *testing.T) {
 	}
 
 	r.daemon.SetFaults(failing("InterfaceAddresses", errLink), nil)
+	if got := r.addresses(t); got != "192.0.2.9" {
+		t.Errorf("when nothing changed: %q", got)
+	}
+	r.DoubtAddresses(r.ref())
 	_, err := r.Get(t.Context(), r.ref())
 	want(t, err, provider.Transient, "the link broke")
 	r.daemon.SetFaults(nil, nil)
@@ -162,7 +167,7 @@ func TestAbsence(t *testing.T) {
 		}
 	})
 	// The row X10 is proven on the real host.
-	for _, method := range []string{"Domain", "Metadata", "InterfaceAddresses"} {
+	for _, method := range []string{"Domains", "Metadata", "InterfaceAddresses"} {
 		for name, fault := range map[string]error{
 			"a dead link": errLink, "an ended context": context.Canceled, "a daemon that restarts": &libvirt.DaemonError{Code: libvirt.CodeRPC, Message: "broken pipe"},
 		} {

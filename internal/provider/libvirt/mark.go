@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -42,6 +43,8 @@ type Mark struct {
 	Shape provider.Shape
 	// AgentVersion is empty without our agent.
 	AgentVersion string
+	// NIC is what an address pool gave.
+	NIC provider.NIC
 }
 
 // Owned says whether the mark is of this cluster, entry and Proxy.
@@ -61,20 +64,46 @@ type markXML struct {
 	Retained  bool     `xml:"retained,attr"`
 	Pool      string   `xml:"pool,attr"`
 	Shape     shapeXML `xml:"shape"`
+	NIC       *nicXML  `xml:"nic"`
 	Volumes   []string `xml:"volume"`
 }
 
 type shapeXML struct {
-	Image          string `xml:"image,attr,omitempty"`
-	URL            string `xml:"url,attr,omitempty"`
-	SHA256         string `xml:"sha256,attr,omitempty"`
-	VCPUs          int    `xml:"vcpus,attr"`
-	MemoryMiB      int    `xml:"memoryMiB,attr"`
-	DiskSizeGiB    int    `xml:"diskSizeGiB,attr"`
-	Software       string `xml:"software,attr"`
-	Port           int    `xml:"port,attr"`
-	UserDataSHA256 string `xml:"userDataSHA256,attr,omitempty"`
-	AgentVersion   string `xml:"agentVersion,attr,omitempty"`
+	Image           string `xml:"image,attr,omitempty"`
+	URL             string `xml:"url,attr,omitempty"`
+	SHA256          string `xml:"sha256,attr,omitempty"`
+	VCPUs           int    `xml:"vcpus,attr"`
+	MemoryMiB       int    `xml:"memoryMiB,attr"`
+	DiskSizeGiB     int    `xml:"diskSizeGiB,attr"`
+	Software        string `xml:"software,attr"`
+	Port            int    `xml:"port,attr"`
+	UserDataSHA256  string `xml:"userDataSHA256,attr,omitempty"`
+	EntryDataSHA256 string `xml:"entryDataSHA256,attr,omitempty"`
+	// DestinationsSHA256 came later than the marks' version, as what a nicXML has beside its addresses did.
+	DestinationsSHA256 string `xml:"destinationsSHA256,attr,omitempty"`
+	AgentVersion       string `xml:"agentVersion,attr,omitempty"`
+}
+
+// nicXML has no counterpart where the guest asks by DHCP.
+type nicXML struct {
+	MAC         string         `xml:"mac,attr,omitempty"`
+	Addresses   []netip.Prefix `xml:"address"`
+	Gateways    []netip.Addr   `xml:"gateway"`
+	Nameservers []netip.Addr   `xml:"nameserver"`
+}
+
+func nicElement(n provider.NIC) *nicXML {
+	if n.MAC == "" && len(n.Addresses) == 0 {
+		return nil
+	}
+	return &nicXML{n.MAC, n.Addresses, n.Gateways, n.Nameservers}
+}
+
+func (n *nicXML) nic() provider.NIC {
+	if n == nil {
+		return provider.NIC{}
+	}
+	return provider.NIC{MAC: n.MAC, Addresses: n.Addresses, Gateways: n.Gateways, Nameservers: n.Nameservers}
 }
 
 // Element is the mark for a domain's definition, with its namespace.
@@ -96,8 +125,10 @@ func (m Mark) encode(name xml.Name) (string, error) {
 		Shape: shapeXML{
 			Image: m.Shape.Image.Name, URL: redacted(m.Shape.Image.URL), SHA256: m.Shape.Image.SHA256,
 			VCPUs: m.Shape.VCPUs, MemoryMiB: m.Shape.MemoryMiB, DiskSizeGiB: m.Shape.DiskSizeGiB,
-			Software: string(m.Shape.Software), Port: m.Shape.Port, UserDataSHA256: m.Shape.UserDataSHA256, AgentVersion: m.AgentVersion,
+			Software: string(m.Shape.Software), Port: m.Shape.Port, UserDataSHA256: m.Shape.UserDataSHA256,
+			EntryDataSHA256: m.Shape.EntryDataSHA256, DestinationsSHA256: m.Shape.DestinationsSHA256, AgentVersion: m.AgentVersion,
 		},
+		NIC: nicElement(m.NIC),
 	})
 	return string(b), err
 }
@@ -150,6 +181,8 @@ func DecodeMark(element string) (Mark, error) {
 			Image: provider.Image{Name: x.Shape.Image, URL: x.Shape.URL, SHA256: x.Shape.SHA256},
 			VCPUs: x.Shape.VCPUs, MemoryMiB: x.Shape.MemoryMiB, DiskSizeGiB: x.Shape.DiskSizeGiB,
 			Software: provider.Software(x.Shape.Software), Port: x.Shape.Port, UserDataSHA256: x.Shape.UserDataSHA256,
+			EntryDataSHA256: x.Shape.EntryDataSHA256, DestinationsSHA256: x.Shape.DestinationsSHA256,
 		},
+		NIC: x.NIC.nic(),
 	}, nil
 }

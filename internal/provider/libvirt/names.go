@@ -40,6 +40,9 @@ func SameUID(a, b string) bool { return provider.CompactUID(a) == provider.Compa
 
 func (n Names) ours() string { return Prefix + "-" + n.cluster + "-" }
 
+// cutOurs is a name without the part that all names of this cluster begin with.
+func (n Names) cutOurs(name string) (rest string, ok bool) { return strings.CutPrefix(name, n.ours()) }
+
 // Domain is the name of the domain of a Proxy.
 func (n Names) Domain(uid string) string { return n.ours() + "vm-" + provider.CompactUID(uid) }
 

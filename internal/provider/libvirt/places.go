@@ -5,6 +5,7 @@ package libvirt
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/config"
@@ -14,10 +15,9 @@ import (
 // Places finds hosts of the providers file that turn out to be one place under two names: one libvirt and one pool of it. The file itself
 // cannot show that where the addresses differ. All Providers of a file share one.
 type Places struct {
+	mu sync.Mutex
 	// rank is the order of the file: of two names, the first keeps the place.
 	rank map[hostID]int
-
-	mu   sync.Mutex
 	seen map[hostID]place
 }
 
@@ -29,13 +29,22 @@ type place struct{ machine, pool string }
 
 // NewPlaces knows the order of all hosts of a providers file.
 func NewPlaces(entries []config.Entry) *Places {
-	p := &Places{rank: map[hostID]int{}, seen: map[hostID]place{}}
+	p := &Places{seen: map[hostID]place{}}
+	p.Reorder(entries)
+	return p
+}
+
+// Reorder takes the order of another providers file, and forgets the hosts that it does not have.
+func (p *Places) Reorder(entries []config.Entry) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rank = map[hostID]int{}
 	for _, e := range entries {
 		for _, h := range e.Hosts {
 			p.rank[hostID{e.Name, h.Name}] = len(p.rank)
 		}
 	}
-	return p
+	maps.DeleteFunc(p.seen, func(id hostID, _ place) bool { _, there := p.rank[id]; return !there })
 }
 
 // found notes where a host is.

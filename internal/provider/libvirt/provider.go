@@ -3,6 +3,7 @@
 package libvirt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,7 +40,9 @@ type Options struct {
 	Agent AgentSource
 	// CheckInterval is how often each host is looked at for Hosts.
 	CheckInterval time.Duration
-	Log           *slog.Logger
+	// PollInterval is how often the states of each host's domains are read, whoever asks for them.
+	PollInterval time.Duration
+	Log          *slog.Logger
 }
 
 // AgentSource gives the agent for an architecture, from the operator's own files.
@@ -69,6 +72,8 @@ type Provider struct {
 	hosts map[string]*host
 	locks keyLock
 	watch provider.Watchers
+	// consoles that are read.
+	consoles *consoles
 
 	background sync.WaitGroup
 	ctx        context.Context
@@ -82,10 +87,28 @@ var (
 	_ provider.Closer         = (*Provider)(nil)
 	_ provider.Puller         = (*Provider)(nil)
 	_ provider.SpaceReclaimer = (*Provider)(nil)
+	_ provider.AddressHolder  = (*Provider)(nil)
+	_ provider.AddressDoubter = (*Provider)(nil)
+	_ provider.Consoler       = (*Provider)(nil)
 )
 
 // New makes a Provider and starts to look at its hosts; Close ends it.
 func New(o Options) (*Provider, error) {
+	p, err := assemble(o)
+	if err != nil {
+		return nil, err
+	}
+	check, poll := cmp.Or(max(o.CheckInterval, 0), DefaultCheckInterval), cmp.Or(max(o.PollInterval, 0), pollEvery)
+	for _, h := range p.hosts {
+		p.background.Go(func() { p.watchHost(p.ctx, h, check) })
+		p.background.Go(func() { p.listenHost(p.ctx, h) })
+		p.background.Go(func() { p.pollHost(p.ctx, h, poll) })
+	}
+	return p, nil
+}
+
+// assemble makes a Provider that does nothing of its own accord.
+func assemble(o Options) (*Provider, error) {
 	names, err := NewNames(o.Cluster)
 	if err != nil {
 		return nil, err
@@ -93,14 +116,12 @@ func New(o Options) (*Provider, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.CheckInterval <= 0 {
-		o.CheckInterval = DefaultCheckInterval
-	}
 	p := &Provider{
 		names: names, entry: o.Entry, reflectors: o.Reflectors, images: o.Images, agent: o.Agent, log: o.Log,
 		hosts: make(map[string]*host, len(o.Entry.Hosts)),
 	}
 	p.ctx, p.stop = context.WithCancel(context.Background())
+	p.consoles = newConsoles(p.ctx, p.owns)
 	if p.depot = o.Depot; p.depot == nil {
 		if p.depot, err = image.NewDepot(image.DepotOptions{}); err != nil {
 			return nil, err
@@ -111,10 +132,7 @@ func New(o Options) (*Provider, error) {
 	}
 	p.fetches = newFetches(p.depot, p.watch.Tell)
 	for _, cfg := range o.Entry.Hosts {
-		p.hosts[cfg.Name] = newHost(cfg, o.Backend(cfg))
-	}
-	for _, h := range p.hosts {
-		p.background.Go(func() { p.watchHost(p.ctx, h, o.CheckInterval) })
+		p.hosts[cfg.Name] = newHost(p.ctx, cfg, o.Backend(cfg))
 	}
 	return p, nil
 }
@@ -124,7 +142,9 @@ func (p *Provider) Close() {
 	p.stop()
 	p.fetches.manager.Close()
 	p.background.Wait()
+	p.consoles.close()
 	for _, h := range p.hosts {
+		h.census.close()
 		h.backend.Close()
 	}
 }
@@ -165,10 +185,15 @@ func (p *Provider) locked(ctx context.Context, ref provider.InstanceRef) (t targ
 	if t, err = p.target(ref); err != nil {
 		return t, nil, err
 	}
-	if unlock, err = p.locks.lock(ctx, t.uid); err != nil {
+	release, err := p.locks.lock(ctx, t.uid)
+	if err != nil {
 		return t, nil, translate(t.name, t.object(), "waiting for another call for this instance", err)
 	}
-	return t, unlock, nil
+	return t, func() {
+		t.census.touch(t.domain) // what was read before is not what the caller did
+		t.memory.doubt(t.uid)
+		release()
+	}, nil
 }
 
 func (p *Provider) reserveBytes() int64 { return bytesOf(p.entry.ReserveGiB()) }
@@ -191,36 +216,42 @@ func (p *Provider) look(ctx context.Context, t target) (found, error) {
 	if err != nil {
 		return found{}, translate(t.name, t.object(), "looking for the domain", err)
 	}
+	mark, err := p.identify(ctx, t, info)
+	return found{info, mark}, err
+}
+
+// identify reads the mark of the domain of t, with the same errors.
+func (p *Provider) identify(ctx context.Context, t target, info DomainInfo) (Mark, error) {
 	element, err := t.backend.Metadata(ctx, t.domain, MarkNamespace)
 	switch {
 	case IsCode(err, CodeNoDomain):
-		return found{}, errAbsent
+		return Mark{}, errAbsent
 	case IsCode(err, CodeNoMetadata):
-		return found{}, conflict(t, "a domain of this name exists and carries no mark of ours")
+		return Mark{}, conflict(t, "a domain of this name exists and carries no mark of ours")
 	case err != nil:
-		return found{}, translate(t.name, t.object(), "reading the mark", err)
+		return Mark{}, translate(t.name, t.object(), "reading the mark", err)
 	}
 	mark, err := DecodeMark(element)
 	switch {
 	case errors.Is(err, ErrNewer):
-		return found{}, &provider.Error{
+		return Mark{}, &provider.Error{
 			Kind: provider.Permanent, Host: t.name, Object: t.object(), Message: err.Error() + "; it is left alone",
 			Next: "use an operator of that version", Err: err,
 		}
 	case err != nil:
-		return found{}, conflict(t, bounded(err.Error()))
+		return Mark{}, conflict(t, bounded(err.Error()))
 	case !mark.Owned(p.names.cluster, p.entry.Name, t.uid):
-		return found{}, conflict(t, fmt.Sprintf("it belongs to cluster %q, entry %q, UID %q", mark.Cluster, mark.Entry, mark.UID))
+		return Mark{}, conflict(t, fmt.Sprintf("it belongs to cluster %q, entry %q, UID %q", mark.Cluster, mark.Entry, mark.UID))
 	case !SameUID(info.UUID, p.names.DomainUUID(t.uid)):
-		return found{}, conflict(t, "it has our mark, and not our UUID: "+info.UUID)
+		return Mark{}, conflict(t, "it has our mark, and not our UUID: "+info.UUID)
 	case mark.Pool != t.cfg.Pool:
-		return found{}, &provider.Error{
+		return Mark{}, &provider.Error{
 			Kind: provider.Permanent, Host: t.name, Object: t.object(),
 			Message: fmt.Sprintf("its volumes are in pool %q, and the providers file now says pool %q for this host; it is left alone", mark.Pool, t.cfg.Pool),
 			Next:    fmt.Sprintf("set the host's pool back to %q until its instances are deleted", mark.Pool),
 		}
 	}
-	return found{info, mark}, nil
+	return mark, nil
 }
 
 func conflict(t target, why string) *provider.Error {
@@ -240,6 +271,14 @@ func (t target) instance(f found) provider.Instance {
 	return provider.Instance{
 		InstanceRef: provider.InstanceRef{Host: t.name, UID: t.uid}, Namespace: f.Mark.Namespace, Name: f.Mark.Name,
 		ProviderID: ProviderID(t.name, t.domain), State: state, StateReason: reason, Shape: f.Mark.Shape,
-		AgentVersion: f.Mark.AgentVersion, Created: f.Mark.Created, Retained: f.Mark.Retained,
+		NIC: f.Mark.NIC, AgentVersion: f.Mark.AgentVersion, Created: notAfter(f.Mark.Created, time.Now()), Retained: f.Mark.Retained,
 	}
+}
+
+// notAfter is a time that somebody else wrote, or now where it is in the future.
+func notAfter(t, now time.Time) time.Time {
+	if t.After(now) {
+		return now
+	}
+	return t
 }

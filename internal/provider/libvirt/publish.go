@@ -44,14 +44,14 @@ func (b *publication) write(ctx context.Context, r io.Reader, length int64) (err
 	if b.conn, err = b.backend.Dedicated(ctx); err != nil {
 		return err
 	}
-	if b.release, err = b.reserveRoom(ctx, b.host, b.conn, length); err != nil {
+	if _, b.release, err = b.reserveRoom(ctx, b.host, b.conn, length); err != nil {
 		return err
 	}
 	text, err := volumeXML(volumeSpec{Name: b.volume, Format: formatRaw, Capacity: length, Mode: sharedMode})
 	if err != nil {
 		return err
 	}
-	if err := b.conn.CreateVolume(ctx, text); err != nil {
+	if err := b.createVolume(ctx, b.conn, text); err != nil {
 		// Where the answer was lost, what bears the name is ours; where it exists already, it is not.
 		b.made = !IsCode(err, CodeVolumeExists)
 		return err
@@ -146,7 +146,7 @@ func (b *publication) finishOver(ctx context.Context, conn Backend, marker strin
 	if err != nil {
 		return err
 	}
-	err = conn.CreateVolume(ctx, text)
+	err = b.createVolume(ctx, conn, text)
 	var answer *DaemonError
 	switch {
 	case err == nil, IsCode(err, CodeVolumeExists): // the marker's name holds our unique part

@@ -15,8 +15,8 @@ import (
 // keepUsed is how long a source counts as wanted after a Create looked for it: images that Proxies bring are in no catalogue.
 const keepUsed = time.Hour
 
-// Leftovers are what the host's pool holds of the entry that looks as if nothing needed it, by its name. It costs one call, and one for each
-// unfinished volume.
+// Leftovers are what the host holds of the entry that looks as if nothing needed it, by names and marks: complete, or an error. It costs two
+// calls, one for each unfinished volume, and one for each domain whose mark was not read yet.
 func (p *Provider) Leftovers(ctx context.Context, hostName string) ([]provider.Leftover, error) {
 	h, err := p.hostNamed(hostName)
 	if err != nil {
@@ -57,18 +57,19 @@ func (p *Provider) Reclaim(ctx context.Context, hostName string, chosen []provid
 	}
 	var volumes []string
 	for _, l := range chosen {
-		volumes = append(volumes, p.names.volumeOf(p.entry.Name, l.Object))
+		volumes = append(volumes, p.volumesOf(l)...)
 	}
 	users, err := p.users(ctx, h, volumes)
 	if err != nil {
 		return nil, err
 	}
 	results := make([]provider.Reclaimed, 0, len(chosen))
-	for i, l := range chosen {
-		r := provider.Reclaimed{Leftover: l, Kept: keep(l, now, users[volumes[i]])}
-		if r.Kept == "" && !dryRun {
-			if err := h.backend.DeleteVolume(ctx, l.Object); err != nil && !IsCode(err, CodeNoVolume) {
-				return results, translate(h.name, "volume "+l.Object, "removing it", err)
+	for _, l := range chosen {
+		r := provider.Reclaimed{Leftover: l, Kept: keep(l, now)}
+		r.Moot = r.Kept != ""
+		if !r.Moot {
+			if r.Kept, err = p.reclaim(ctx, h, l, users, dryRun); err != nil {
+				return results, err
 			}
 		}
 		r.Removed = r.Kept == ""
@@ -77,18 +78,53 @@ func (p *Provider) Reclaim(ctx context.Context, hostName string, chosen []provid
 	return results, nil
 }
 
-// keep says why a leftover is not removed; empty where it is.
-func keep(l provider.Leftover, now []provider.Leftover, user string) string {
+// keep says why something is no leftover that may be removed; empty where it is one.
+func keep(l provider.Leftover, now []provider.Leftover) string {
 	still := slices.ContainsFunc(now, func(n provider.Leftover) bool { return n.Kind == l.Kind && n.Object == l.Object })
-	switch {
-	case l.Kind == provider.LeftoverUnreadable:
+	switch l.Kind {
+	case provider.LeftoverUnreadable:
 		return "its name cannot be understood"
-	case !still:
+	case provider.LeftoverNewer:
+		return "a newer version of the operator made it"
+	case provider.LeftoverForeign:
+		return "it is not ours"
+	case provider.LeftoverUnfinished, provider.LeftoverUnwanted, provider.LeftoverMarker, provider.LeftoverInstance, provider.LeftoverDisk:
+	}
+	if !still {
 		return "it is no " + string(l.Kind) + " any more"
-	case user != "":
-		return "it is in use by " + user
 	}
 	return ""
+}
+
+// volumesOf are the volumes that matter to a leftover.
+func (p *Provider) volumesOf(l provider.Leftover) []string {
+	if l.Kind == provider.LeftoverInstance {
+		return []string{p.names.Overlay(l.UID), p.names.Seed(l.UID)}
+	}
+	return []string{p.names.volumeOf(p.entry.Name, l.Object)}
+}
+
+// reclaim removes one leftover, or says why it is kept.
+func (p *Provider) reclaim(ctx context.Context, h *host, l provider.Leftover, users usage, dryRun bool) (kept string, err error) {
+	switch l.Kind {
+	case provider.LeftoverInstance:
+		return p.reclaimInstance(ctx, h, l, users, dryRun)
+	case provider.LeftoverDisk:
+		return p.reclaimDisk(ctx, h, l, users, dryRun)
+	default:
+		kept = users.inUse(p.volumesOf(l), "")
+		if kept == "" && !dryRun {
+			err = h.removeVolume(ctx, l.Object)
+		}
+		return kept, err
+	}
+}
+
+func (h *host) removeVolume(ctx context.Context, name string) error {
+	if err := h.backend.DeleteVolume(ctx, name); err != nil && !IsCode(err, CodeNoVolume) {
+		return translate(h.name, "volume "+name, "removing it", err)
+	}
+	return nil
 }
 
 func (p *Provider) hostNamed(name string) (*host, error) {
@@ -106,7 +142,11 @@ func (p *Provider) leftovers(ctx context.Context, h *host) ([]provider.Leftover,
 	if err != nil {
 		return nil, translate(h.name, "pool "+h.cfg.Pool, "listing the volumes", err)
 	}
-	return p.names.leftovers(p.entry.Name, volumes, wanted, busy), nil
+	instances, err := p.instancesLeft(ctx, h, volumes)
+	if err != nil {
+		return nil, err
+	}
+	return append(instances, p.names.leftovers(p.entry.Name, volumes, wanted, busy)...), nil
 }
 
 // wanted says whether a source is in the catalogue, is an agent of this operator, or was looked for lately. Where the agents cannot be read,
@@ -129,44 +169,6 @@ func (p *Provider) wanted(h *host) func(Source) bool {
 	return func(s Source) bool {
 		return stems[s.stem] || h.usedLately(s) || everyAgent && strings.HasPrefix(s.stem, p.names.agents(p.entry.Name))
 	}
-}
-
-// users says of each of volumes who on the host refers to it: any domain at all, as it is defined and as it runs, or any volume of the pool that it
-// backs. A volume's name is nobody else's, so whatever text has it refers to the volume. Whoever vanishes meanwhile refers to nothing.
-func (p *Provider) users(ctx context.Context, h *host, volumes []string) (map[string]string, error) {
-	users := map[string]string{}
-	note := func(user, text string) {
-		for _, v := range volumes {
-			if users[v] == "" && strings.Contains(text, v) {
-				users[v] = user
-			}
-		}
-	}
-	there, err := h.backend.Volumes(ctx)
-	if err != nil {
-		return nil, translate(h.name, "pool "+h.cfg.Pool, "listing the volumes", err)
-	}
-	for _, name := range there {
-		info, err := h.backend.Volume(ctx, name)
-		if err != nil && !IsCode(err, CodeNoVolume) {
-			return nil, translate(h.name, "volume "+name, "looking at what backs it", err)
-		}
-		note("volume "+name, info.BackingPath)
-	}
-	domains, err := h.backend.Domains(ctx)
-	if err != nil {
-		return nil, translate(h.name, "", "listing the domains", err)
-	}
-	for _, d := range domains {
-		for _, read := range []func(context.Context, string) (string, error){h.backend.DomainXML, h.backend.LiveXML} {
-			text, err := read(ctx, d.Name)
-			if err != nil && !IsCode(err, CodeNoDomain) {
-				return nil, translate(h.name, "domain "+bounded(d.Name), "looking at its disks", err)
-			}
-			note("domain "+bounded(d.Name), text)
-		}
-	}
-	return users, nil
 }
 
 // writes notes that a volume is being written until done.

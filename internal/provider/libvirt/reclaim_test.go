@@ -198,7 +198,8 @@ func TestAVolumeInTheMakingIsNoLeftover(t *testing.T) {
 	}
 	close(goOn)
 	r.mustMake(t)
-	if all, err := r.Leftovers(t.Context(), hostName); err != nil || len(all) != 0 {
+	all, err := r.Leftovers(t.Context(), hostName)
+	if err != nil || len(all) != 1 || all[0].Kind != provider.LeftoverInstance {
 		t.Errorf("%v, %+v", err, all)
 	}
 }

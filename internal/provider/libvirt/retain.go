@@ -31,5 +31,6 @@ func (p *Provider) Retain(ctx context.Context, ref provider.InstanceRef) error {
 	if err := t.backend.SetMetadata(ctx, t.domain, MarkNamespace, markKey, element); err != nil {
 		return translate(t.name, t.object(), "writing the mark", err)
 	}
+	t.learn(t.domain, f.Mark)
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 )
 
@@ -64,24 +66,54 @@ func (r *reservations) take(need, available, reserve int64) (release func(), lac
 }
 
 // reserveRoom looks at the pool anew and takes need bytes of it.
-func (p *Provider) reserveRoom(ctx context.Context, h *host, backend Backend, need int64) (release func(), err error) {
-	pool, err := h.refreshPool(ctx, backend)
+func (p *Provider) reserveRoom(ctx context.Context, h *host, backend Backend, need int64) (pool PoolInfo, release func(), err error) {
+	pool, err = h.refreshPool(ctx, backend)
 	if err != nil {
-		return nil, translate(h.name, "pool "+h.cfg.Pool, "looking for room", err)
+		return pool, nil, translate(h.name, "pool "+h.cfg.Pool, "looking for room", err)
 	}
 	release, lacking := h.room.take(need, pool.Available, p.reserveBytes())
 	if lacking != nil {
-		return nil, &provider.Error{
+		return pool, nil, &provider.Error{
 			Kind: provider.Capacity, Host: h.name, Object: "pool " + h.cfg.Pool, Message: lacking.message(h.cfg.Pool),
 			Next: "make room in the pool, or use another host",
 		}
 	}
-	return release, nil
+	return pool, release, nil
 }
 
-// refreshPool rescans the pool. The daemon refuses while it makes a volume there, which is soon over. A refresh that fails otherwise leaves the
+// poolTurns lets volumes be made side by side, and a pool be rescanned alone: the daemon refuses that while it makes a volume there.
+type poolTurns struct{ all *semaphore.Weighted }
+
+// manyVolumes is more than are ever made at one time.
+const manyVolumes = 1 << 20
+
+func newPoolTurns() poolTurns { return poolTurns{semaphore.NewWeighted(manyVolumes)} }
+
+func (t poolTurns) take(ctx context.Context, n int64, do func() error) error {
+	if err := t.all.Acquire(ctx, n); err != nil {
+		return fmt.Errorf("waiting for other calls for this pool: %w", err)
+	}
+	defer t.all.Release(n)
+	return do()
+}
+
+// createVolume makes a volume, while nobody here rescans the pool.
+func (h *host) createVolume(ctx context.Context, backend Backend, xml string) error {
+	return h.turns.take(ctx, 1, func() error { return backend.CreateVolume(ctx, xml) })
+}
+
+// refreshPool rescans the pool, while nobody here makes a volume there.
+func (h *host) refreshPool(ctx context.Context, backend Backend) (pool PoolInfo, err error) {
+	err = h.turns.take(ctx, manyVolumes, func() error {
+		pool, err = h.rescan(ctx, backend)
+		return err
+	})
+	return pool, err
+}
+
+// rescan asks again where the daemon makes a volume for somebody else, which is soon over. A refresh that fails otherwise leaves the
 // pool inactive, and as that was our doing, it is started again.
-func (h *host) refreshPool(ctx context.Context, backend Backend) (PoolInfo, error) {
+func (h *host) rescan(ctx context.Context, backend Backend) (PoolInfo, error) {
 	pool, err := backend.Pool(ctx, true)
 	for tries := 1; isBusy(err) && tries < busyTries; tries++ {
 		if err := pause(ctx, busyPause); err != nil {

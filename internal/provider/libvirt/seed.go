@@ -15,16 +15,19 @@ import (
 
 // seed builds the seed in memory. Only the spec can make it fail.
 func (c *creation) seed(hypervisors []netip.Prefix) ([]byte, error) {
-	s := cloudinit.SeedSpec{UID: c.uid, Name: c.spec.Name, Software: cloudinit.Software(c.spec.Software)}
-	switch c.spec.Software {
-	case provider.SoftwareAgent:
+	s := cloudinit.SeedSpec{
+		UID: c.uid, Name: c.spec.Name, Software: cloudinit.Software(c.spec.Software), UserData: []byte(c.spec.UserData.Reveal()),
+		EntryUserData: []byte(c.entry.UserData), VendorData: []byte(c.entry.VendorData), InstallGuestAgent: c.entry.InstallGuestAgent,
+	}
+	if c.spec.Software == provider.SoftwareAgent {
 		config, err := c.agentConfig(hypervisors).Marshal()
 		if err != nil {
 			return nil, fmt.Errorf("the agent's configuration: %w", err)
 		}
 		s.AgentConfig = config
-	case provider.SoftwareCloudInit:
-		s.UserData = []byte(c.spec.UserData.Reveal())
+	}
+	if nic := c.spec.NIC; len(nic.Addresses) > 0 {
+		s.Network = &cloudinit.Network{MAC: c.mac(), Addresses: nic.Addresses, Gateways: nic.Gateways, Nameservers: nic.Nameservers}
 	}
 	return cloudinit.Seed(s)
 }

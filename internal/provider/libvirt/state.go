@@ -76,7 +76,7 @@ type remedy int
 const (
 	remedyNone    remedy = iota // it runs
 	remedyStart                 // it is off
-	remedyResume                // it is paused, and nothing stands in the way
+	remedyResume                // it is paused or asleep, and nothing stands in the way
 	remedyWait                  // it is paused or going down, and will change by itself or by somebody's hand
 	remedyReplace               // it is gone for good
 )
@@ -90,7 +90,7 @@ func remedyFor(state, reason int) remedy {
 	case domainCrashed:
 		return remedyReplace
 	case domainPMSuspended:
-		return remedyWait
+		return remedyResume
 	case domainPaused:
 		switch reason {
 		case pausedIOError, pausedFromSnapshot, pausedAPIError:

@@ -123,13 +123,17 @@ func localFault(object string, err error) *provider.Error {
 	}
 }
 
-// findSupply looks for what is published of a source; ok is false where nothing usable is.
-func (c *creation) findSupply(ctx context.Context, s Source) (found supply, ok bool, err error) {
-	c.use(s)
-	volumes, err := c.backend.Volumes(ctx)
+func (h *host) listVolumes(ctx context.Context) ([]string, error) {
+	volumes, err := h.backend.Volumes(ctx)
 	if err != nil {
-		return supply{}, false, translate(c.name, "pool "+c.cfg.Pool, "listing the volumes", err)
+		return nil, translate(h.name, "pool "+h.cfg.Pool, "listing the volumes", err)
 	}
+	return volumes, nil
+}
+
+// findSupply looks among volumes for what is published of a source; ok is false where nothing usable is.
+func (c *creation) findSupply(ctx context.Context, s Source, volumes []string) (found supply, ok bool, err error) {
+	c.use(s)
 	found.Published, ok, err = FindPublished(volumes, s)
 	if err != nil {
 		return supply{}, false, c.unreadableMarker(err)
@@ -155,12 +159,6 @@ func (c *creation) unreadableMarker(err error) *provider.Error {
 // verified compares a published volume with its marker. One that differs is taken out of use, by its marker alone: guests may run on it.
 func (c *creation) verified(ctx context.Context, p Published) (path string, err error) {
 	info, err := c.backend.Volume(ctx, p.Volume)
-	if IsCode(err, CodeSystemError) {
-		_, err = c.refreshPool(ctx, c.backend) // its file is gone, perhaps, and the daemon does not know yet
-		if err == nil {
-			info, err = c.backend.Volume(ctx, p.Volume)
-		}
-	}
 	if err != nil && !IsCode(err, CodeNoVolume) {
 		return "", translate(c.name, "volume "+p.Volume, "looking at it", err)
 	}

@@ -22,6 +22,9 @@ type API interface {
 	Delete(ctx context.Context, o Owner, ref provider.InstanceRef) error
 	Retain(ctx context.Context, o Owner, ref provider.InstanceRef) error
 	List(ctx context.Context, o Owner) ([]provider.Instance, error)
+	// Leftovers and Reclaim are as those of provider.SpaceReclaimer.
+	Leftovers(ctx context.Context, o Owner, host string) ([]provider.Leftover, error)
+	Reclaim(ctx context.Context, o Owner, host string, chosen []provider.Leftover, dryRun bool) ([]provider.Reclaimed, error)
 	// Watch calls notify once at the beginning and with each change, until ctx ends or the World does; always with an error then.
 	Watch(ctx context.Context, o Owner, notify func(Event)) error
 

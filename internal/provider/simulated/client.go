@@ -72,6 +72,18 @@ func (c *Client) List(ctx context.Context, o Owner) ([]provider.Instance, error)
 	return a.Instances, err
 }
 
+// Leftovers are what a host holds.
+func (c *Client) Leftovers(ctx context.Context, o Owner, host string) ([]provider.Leftover, error) {
+	a, err := c.do(ctx, pathLeftovers, request{Owner: o, Ref: provider.InstanceRef{Host: host}})
+	return a.Leftovers, err
+}
+
+// Reclaim removes leftovers; where it fails, those that went before are told too.
+func (c *Client) Reclaim(ctx context.Context, o Owner, host string, chosen []provider.Leftover, dryRun bool) ([]provider.Reclaimed, error) {
+	a, err := c.do(ctx, pathReclaim, request{Owner: o, Ref: provider.InstanceRef{Host: host}, Leftovers: chosen, DryRun: dryRun})
+	return a.Reclaimed, err
+}
+
 // Instances are all instances of all owners.
 func (c *Client) Instances(ctx context.Context) ([]Record, error) {
 	a, err := c.do(ctx, pathInstances, request{})
@@ -142,7 +154,7 @@ func (c *Client) do(ctx context.Context, path string, r request) (answer, error)
 	// What follows the answer is its end: read, the connection can be used again.
 	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1))
 	if a.Error != nil {
-		return answer{}, a.Error.err()
+		return a, a.Error.err()
 	}
 	return a, nil
 }

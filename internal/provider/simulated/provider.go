@@ -55,10 +55,11 @@ type Provider struct {
 }
 
 var (
-	_ provider.Provider = (*Provider)(nil)
-	_ provider.Watcher  = (*Provider)(nil)
-	_ provider.Retainer = (*Provider)(nil)
-	_ provider.Closer   = (*Provider)(nil)
+	_ provider.Provider       = (*Provider)(nil)
+	_ provider.Watcher        = (*Provider)(nil)
+	_ provider.Retainer       = (*Provider)(nil)
+	_ provider.SpaceReclaimer = (*Provider)(nil)
+	_ provider.Closer         = (*Provider)(nil)
 )
 
 // New makes a Provider and starts to watch its hosts; Close ends it.

@@ -67,6 +67,14 @@ func handler(api API) http.Handler {
 			all, err := api.List(ctx, r.Owner)
 			return answer{Instances: all}, err
 		},
+		pathLeftovers: func(ctx context.Context, r request) (answer, error) {
+			all, err := api.Leftovers(ctx, r.Owner, r.Ref.Host)
+			return answer{Leftovers: all}, err
+		},
+		pathReclaim: func(ctx context.Context, r request) (answer, error) {
+			all, err := api.Reclaim(ctx, r.Owner, r.Ref.Host, r.Leftovers, r.DryRun)
+			return answer{Reclaimed: all}, err
+		},
 		pathInstances: func(ctx context.Context, _ request) (answer, error) {
 			all, err := api.Instances(ctx)
 			return answer{Records: all}, err
@@ -112,7 +120,7 @@ func respond(w http.ResponseWriter, r *http.Request, do func(context.Context, re
 	}
 	a, err := do(r.Context(), asked)
 	if err != nil {
-		a = answer{Error: errorToWire(err)}
+		a = answer{Error: errorToWire(err), Reclaimed: a.Reclaimed}
 	}
 	w.Header().Set("Content-Type", "application/json")
 	// The client may be gone; there is nobody else to tell.

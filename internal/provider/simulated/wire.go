@@ -16,6 +16,8 @@ const (
 	pathDelete      = "/v1/delete"
 	pathRetain      = "/v1/retain"
 	pathList        = "/v1/list"
+	pathLeftovers   = "/v1/leftovers"
+	pathReclaim     = "/v1/reclaim"
 	pathWatch       = "/v1/watch"
 	pathInstances   = "/v1/instances"
 	pathFaults      = "/v1/faults"
@@ -30,10 +32,12 @@ const maxRequestBytes = 1 << 20
 type request struct {
 	Owner       Owner
 	Ref         provider.InstanceRef
-	Spec        *wireSpec    `json:",omitempty"`
-	Description *Description `json:",omitempty"`
-	Rule        *Rule        `json:",omitempty"`
-	Fault       string       `json:",omitempty"`
+	Spec        *wireSpec           `json:",omitempty"`
+	Description *Description        `json:",omitempty"`
+	Rule        *Rule               `json:",omitempty"`
+	Fault       string              `json:",omitempty"`
+	Leftovers   []provider.Leftover `json:",omitempty"`
+	DryRun      bool                `json:",omitempty"`
 }
 
 // wireSpec is a provider.InstanceSpec whose secrets can be sent. It is never printed.
@@ -66,10 +70,13 @@ type answer struct {
 	Error     *wireError          `json:",omitempty"`
 	Instance  *provider.Instance  `json:",omitempty"`
 	Instances []provider.Instance `json:",omitempty"`
-	Records   []Record            `json:",omitempty"`
-	Rules     []Rule              `json:",omitempty"`
-	Event     *Event              `json:",omitempty"`
-	Count     int                 `json:",omitempty"`
+	Leftovers []provider.Leftover `json:",omitempty"`
+	// Reclaimed stands beside an Error too.
+	Reclaimed []provider.Reclaimed `json:",omitempty"`
+	Records   []Record             `json:",omitempty"`
+	Rules     []Rule               `json:",omitempty"`
+	Event     *Event               `json:",omitempty"`
+	Count     int                  `json:",omitempty"`
 }
 
 // wireError is a *provider.Error without its cause.

@@ -18,17 +18,31 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider/libvirt"
 )
 
+// World is a daemon of the contract, and what others do to its machine past it.
+type World struct {
+	// Connect connects anew at each call. The pool may hold other things, which stay.
+	Connect func(*testing.T) libvirt.Backend
+	// WriteFile puts a file of so many bytes into the pool's folder, and RemoveFile takes one away. The daemon is not told.
+	WriteFile  func(t *testing.T, name string, size int64)
+	RemoveFile func(t *testing.T, name string)
+	// Suspend has somebody pause a running domain.
+	Suspend func(t *testing.T, domain string)
+	// Talk has the guest of a running domain with BIOS output on its console say something there, now or soon.
+	Talk func(t *testing.T, domain string)
+}
+
 // contract is one run of the suite: every name in it is its own, and is removed at its end.
 type contract struct {
 	libvirt.Backend
+	world  World
 	prefix string
 	virt   string
 	arch   string
 	caps   libvirtxml.DomainCaps
 }
 
-// Contract holds a Backend to what the steps rely on. newBackend connects anew at each call; the pool may hold other things, which stay.
-func Contract(t *testing.T, newBackend func(*testing.T) libvirt.Backend) {
+// Contract holds a Backend to what the steps rely on.
+func Contract(t *testing.T, world World) {
 	for _, c := range []struct {
 		name string
 		run  func(*contract, *testing.T)
@@ -41,25 +55,36 @@ func Contract(t *testing.T, newBackend func(*testing.T) libvirt.Backend) {
 		{"uploads of zeros", (*contract).sparseUploads},
 		{"an upload whose reader fails harms no other call", (*contract).brokenUpload},
 		{"overlays", (*contract).overlays},
-		{"M18: the pool's figures, refreshed", (*contract).pool},
+		{"the pool", (*contract).pool},
+		{"M18: the pool's figures and its list are of the last refresh", (*contract).cachedPool},
 		{"definitions", (*contract).definitions},
 		{"M18: metadata by namespace", (*contract).metadata},
+		{"M18: answers by their codes", (*contract).refusals},
 		{"running and stopping", (*contract).running},
+		{"paused", (*contract).paused},
+		{"M18: metadata of a domain that is defined anew while it runs", (*contract).redefined},
+		{"many domains in one call", (*contract).bulk},
 		{"undefining a running domain", (*contract).transient},
 		{"a disk that is gone", (*contract).missingDisk},
-		{"L21: a call whose context ended ends alone", (*contract).endedContext},
+		{"L21: every call on an ended context ends alone, and does nothing", (*contract).endedContext},
+		{"L21: an upload whose context ends meanwhile ends alone", (*contract).endedUpload},
+		{"events", (*contract).events},
+		{"events end with their connection", (*contract).eventsEnd},
+		{"consoles", (*contract).consoles},
+		{"what a guest says", (*contract).talk},
 		{"a connection of its own", (*contract).dedicated},
-		{"L22: calls after close", (*contract).closed},
+		{"L22: every call after close", (*contract).closed},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.run(newContract(t, newBackend(t)), t) })
+		t.Run(c.name, func(t *testing.T) { c.run(newContract(t, world), t) })
 	}
 }
 
-func newContract(t *testing.T, b libvirt.Backend) *contract {
+func newContract(t *testing.T, world World) *contract {
 	t.Helper()
+	b := world.Connect(t)
 	unique := make([]byte, 4)
 	_, _ = rand.Read(unique)
-	c := &contract{Backend: b, prefix: fmt.Sprintf("egress-contract-%x-", unique), virt: "kvm"}
+	c := &contract{Backend: b, world: world, prefix: fmt.Sprintf("egress-contract-%x-", unique), virt: "kvm"}
 	t.Cleanup(b.Close)
 	t.Cleanup(func() { c.sweep(t) })
 	info, err := b.Host(t.Context())
@@ -187,35 +212,6 @@ func (c *contract) absent(t *testing.T) {
 	}
 }
 
-func (c *contract) pool(t *testing.T) {
-	before, err := c.Pool(t.Context(), true)
-	ok(t, "refresh", err)
-	if !before.Active || before.Type == "" || before.Path == "" || before.UUID == "" || before.Capacity <= 0 || before.Available < 0 || before.Available > before.Capacity {
-		t.Errorf("got %+v", before)
-	}
-	again, err := c.Pool(t.Context(), false)
-	ok(t, "look", err)
-	if again.UUID != before.UUID || again.Capacity != before.Capacity {
-		t.Errorf("two looks differ: %+v, %+v", before, again)
-	}
-	wantCode(t, "start an active pool", c.StartPool(t.Context()), libvirt.CodeOperationInvalid)
-}
-
-func (c *contract) endedContext(t *testing.T) {
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	var answer *libvirt.DaemonError
-	if _, err := c.Domains(ended); !errors.Is(err, context.Canceled) || errors.As(err, &answer) {
-		t.Errorf("got %v, want the context's own error", err)
-	}
-	if err := c.Undefine(ended, c.prefix+"absent"); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v, want the context's own error", err)
-	}
-	if _, err := c.Domains(t.Context()); err != nil {
-		t.Errorf("the next call: %v", err)
-	}
-}
-
 func (c *contract) dedicated(t *testing.T) {
 	other, err := c.Dedicated(t.Context())
 	ok(t, "open", err)
@@ -227,16 +223,4 @@ func (c *contract) dedicated(t *testing.T) {
 	}
 	_, err = c.Volumes(t.Context())
 	ok(t, "the shared connection", err)
-}
-
-func (c *contract) closed(t *testing.T) {
-	other, err := c.Dedicated(t.Context())
-	ok(t, "open", err)
-	other.Close()
-	other.Close()
-	_, err = other.Domain(t.Context(), c.prefix+"absent")
-	var answer *libvirt.DaemonError
-	if err == nil || errors.As(err, &answer) {
-		t.Errorf("got %v, want an error that says nothing of the host", err)
-	}
 }

@@ -9,5 +9,17 @@ import (
 )
 
 func TestContract(t *testing.T) {
-	Contract(t, func(*testing.T) libvirt.Backend { return New(Config{}).Backend() })
+	d := New(Config{})
+	Contract(t, World{
+		Connect:    func(*testing.T) libvirt.Backend { return d.Backend() },
+		WriteFile:  func(_ *testing.T, name string, size int64) { d.WriteFile(name, size) },
+		RemoveFile: func(_ *testing.T, name string) { d.RemoveFile(name) },
+		Suspend:    func(_ *testing.T, domain string) { d.SetState(domain, statePaused, 1) },
+		Talk: func(t *testing.T, domain string) {
+			t.Helper()
+			if !d.Say(domain, "SeaBIOS") {
+				t.Error("nobody listens")
+			}
+		},
+	})
 }

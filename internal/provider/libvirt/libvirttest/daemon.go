@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
@@ -55,6 +56,8 @@ type Daemon struct {
 	before  Fault
 	after   Fault
 	calls   []string
+	runs    int // the last number that a start got
+	ears    ears
 }
 
 // New starts a daemon.
@@ -94,17 +97,22 @@ func (d *Daemon) Calls() []string {
 	return slices.Clone(d.calls)
 }
 
-// Dump is all that the daemon holds, for comparison: one line an object.
+var dumpSeed = maphash.MakeSeed()
+
+// Dump is all that the daemon holds, for comparison: one line an object, which begins with its kind and its name.
 func (d *Daemon) Dump() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	lines := make([]string, 0, len(d.volumes)+len(d.domains))
 	for _, name := range slices.Sorted(maps.Keys(d.volumes)) {
-		lines = append(lines, fmt.Sprintf("volume %s %+v", name, *d.volumes[name]))
+		v := *d.volumes[name]
+		sum := maphash.Bytes(dumpSeed, v.content)
+		v.content = nil
+		lines = append(lines, fmt.Sprintf("volume %s %+v content %x", name, v, sum))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.domains)) {
 		dom := d.domains[name]
-		lines = append(lines, fmt.Sprintf("domain %s state %d/%d persistent %t %s", name, dom.state, dom.reason, dom.persistent, dom.xml()))
+		lines = append(lines, fmt.Sprintf("domain %s state %d/%d persistent %t %s %s", name, dom.state, dom.reason, dom.persistent, dom.xml(), dom.live))
 	}
 	return lines
 }

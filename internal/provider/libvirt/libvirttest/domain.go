@@ -20,15 +20,25 @@ const (
 	stateRunning, reasonBooted    = 1, 1
 	statePaused, reasonUnpaused   = 3, 5
 	stateShutoff, reasonDestroyed = 5, 2
+	stateSuspended                = 7
 )
 
 type domain struct {
-	def           libvirtxml.Domain
-	metadata      map[string]string // element without its namespace, by namespace
+	definition
+	was           *definition // how it runs, where it was defined anew since it started
 	state, reason int
 	persistent    bool
-	live          string // what its live XML shows beyond its definition
+	run           int
+	console       func([]byte)  // its reader; nil for none
+	off           chan struct{} // closed when the reader's guest goes off
+	live          string        // what its live XML shows beyond its definition
 	addresses     map[libvirt.AddressSource]answer
+	opened        map[string]*volume // the files that its guest has open, by path
+}
+
+type definition struct {
+	def      libvirtxml.Domain
+	metadata map[string]string // element without its namespace, by namespace
 }
 
 type answer struct {
@@ -36,14 +46,22 @@ type answer struct {
 	err        error
 }
 
-// xml is the domain's definition with its metadata.
-func (dom *domain) xml() string {
-	def := dom.def
+// current is how a domain runs, or its definition where it is off.
+func (dom *domain) current() *definition {
+	if dom.was != nil {
+		return dom.was
+	}
+	return &dom.definition
+}
+
+// xml is the definition with its metadata.
+func (d *definition) xml() string {
+	def := d.def
 	def.Metadata = nil
-	if len(dom.metadata) > 0 {
+	if len(d.metadata) > 0 {
 		var all strings.Builder
-		for _, ns := range slices.Sorted(maps.Keys(dom.metadata)) {
-			all.WriteString(withNamespace(dom.metadata[ns], ns))
+		for _, ns := range slices.Sorted(maps.Keys(d.metadata)) {
+			all.WriteString(withNamespace(d.metadata[ns], ns))
 		}
 		def.Metadata = &libvirtxml.DomainMetadata{XML: all.String()}
 	}
@@ -59,13 +77,14 @@ func (d *Daemon) AddDomain(name, id string, running bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	dom := &domain{
-		def:      libvirtxml.Domain{Type: "kvm", Name: name, UUID: cmp.Or(id, uuid.NewString())},
-		metadata: map[string]string{}, state: stateShutoff, persistent: true,
-	}
-	if running {
-		dom.state, dom.reason = stateRunning, reasonBooted
+		definition: definition{libvirtxml.Domain{Type: "kvm", Name: name, UUID: cmp.Or(id, uuid.NewString())}, map[string]string{}},
+		state:      stateShutoff, persistent: true,
 	}
 	d.domains[name] = dom
+	if running {
+		d.runs++
+		dom.state, dom.reason, dom.run = stateRunning, reasonBooted, d.runs
+	}
 }
 
 // DefineXML makes a domain of somebody else's as its XML says.
@@ -80,20 +99,35 @@ func (d *Daemon) ShowLive(name, text string) {
 
 // RemoveDomain removes a domain behind everybody's back.
 func (d *Daemon) RemoveDomain(name string) {
+	defer d.ears.tell(name)
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.domains[name].goOff()
 	delete(d.domains, name)
 }
 
 // SetState sets what a domain is up to.
 func (d *Daemon) SetState(name string, state, reason int) {
+	defer d.ears.tell(name)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.domains[name].state, d.domains[name].reason = state, reason
+	dom := d.domains[name]
+	dom.state, dom.reason = state, reason
+	switch {
+	case state == stateShutoff:
+		dom.run = 0
+		dom.goOff()
+	case dom.run == 0:
+		d.runs++
+		dom.run = d.runs
+	}
 }
 
-// SetAddresses sets what a source answers.
+// SetAddresses sets what a source answers. Of an agent that comes or goes the daemon tells; of leases and of the host's table it does not.
 func (d *Daemon) SetAddresses(name string, source libvirt.AddressSource, interfaces []libvirt.Interface, err error) {
+	if source == libvirt.SourceAgent {
+		defer d.ears.tell(name)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	dom := d.domains[name]
@@ -119,7 +153,21 @@ func (d *Daemon) domain(name string) (*domain, error) {
 }
 
 func (d *Daemon) info(name string, dom *domain) libvirt.DomainInfo {
-	return libvirt.DomainInfo{Name: name, UUID: dom.def.UUID, State: dom.state, Reason: dom.reason, Persistent: dom.persistent}
+	return libvirt.DomainInfo{Name: name, UUID: dom.def.UUID, State: dom.state, Reason: dom.reason, Persistent: dom.persistent, Run: dom.run}
+}
+
+// changing is onDomain for a call that the daemon tells everybody of. Whoever listens has heard it before the caller has its answer.
+func (b *Backend) changing(ctx context.Context, method, name string, effect func(d *Daemon, dom *domain) error) error {
+	changed := false
+	err := b.onDomain(ctx, method, name, func(d *Daemon, dom *domain) error {
+		err := effect(d, dom)
+		changed = err == nil
+		return err
+	})
+	if changed {
+		b.daemon.ears.tell(name)
+	}
+	return err
 }
 
 // onDomain is a call about one domain.
@@ -163,20 +211,31 @@ func (b *Backend) DomainXML(ctx context.Context, name string) (text string, err 
 	return text, err
 }
 
-// LiveXML is its definition, with what ShowLive added.
+// LiveXML is how it runs, with what ShowLive added.
 func (b *Backend) LiveXML(ctx context.Context, name string) (text string, err error) {
 	err = b.onDomain(ctx, "LiveXML", name, func(_ *Daemon, dom *domain) error {
-		text = dom.xml() + dom.live
+		text = dom.liveXML()
 		return nil
 	})
 	return text, err
+}
+
+// liveXML is how it runs, with what is shown beyond it among the devices, or at the end where there are none.
+func (dom *domain) liveXML() string {
+	text := dom.current().xml()
+	for _, end := range []string{"</devices>", "</domain>"} {
+		if before, after, ok := strings.Cut(text, end); ok {
+			return before + dom.live + end + after
+		}
+	}
+	return text
 }
 
 // Metadata is one element of it, without its namespace, as the daemon gives it.
 func (b *Backend) Metadata(ctx context.Context, name, namespaceURI string) (element string, err error) {
 	err = b.onDomain(ctx, "Metadata", name, func(_ *Daemon, dom *domain) error {
 		var ok bool
-		if element, ok = dom.metadata[namespaceURI]; !ok {
+		if element, ok = dom.current().metadata[namespaceURI]; !ok {
 			return fail(libvirt.CodeNoMetadata, "metadata not found: Requested metadata element is not present")
 		}
 		return nil
@@ -186,12 +245,12 @@ func (b *Backend) Metadata(ctx context.Context, name, namespaceURI string) (elem
 
 // SetMetadata replaces one element.
 func (b *Backend) SetMetadata(ctx context.Context, name, namespaceURI, _, element string) error {
-	return b.onDomain(ctx, "SetMetadata", name, func(_ *Daemon, dom *domain) error {
+	return b.changing(ctx, "SetMetadata", name, func(_ *Daemon, dom *domain) error {
 		elements, err := splitElements(element)
 		if err != nil || len(elements) != 1 {
-			return fail(libvirt.CodeXMLError, "XML error: (metadata_xml):1: %v", err)
+			return fail(libvirt.CodeXMLDetail, "(metadata_xml):1: %v", err)
 		}
-		dom.metadata[namespaceURI] = elements[0].bare
+		dom.metadata[namespaceURI], dom.current().metadata[namespaceURI] = elements[0].bare, elements[0].bare
 		return nil
 	})
 }
@@ -200,7 +259,8 @@ func (b *Backend) SetMetadata(ctx context.Context, name, namespaceURI, _, elemen
 func (b *Backend) Define(ctx context.Context, text string) error {
 	var def libvirtxml.Domain
 	parseErr := def.Unmarshal(text)
-	return b.call(ctx, "Define", def.Name, func() error {
+	defined := false
+	err := b.call(ctx, "Define", def.Name, func() error {
 		d := b.daemon
 		switch {
 		case parseErr != nil:
@@ -228,21 +288,32 @@ func (b *Backend) Define(ctx context.Context, text string) error {
 			dom = &domain{state: stateShutoff}
 			d.domains[def.Name] = dom
 		}
-		dom.def, dom.metadata, dom.persistent = def, metadata, true
+		if dom.state != stateShutoff && dom.was == nil {
+			before := dom.definition
+			dom.was = &before
+		}
+		dom.definition, dom.persistent = definition{def, metadata}, true
+		defined = true
 		return nil
 	})
+	if defined {
+		b.daemon.ears.tell(def.Name)
+	}
+	return err
 }
 
 // Start starts a domain whose disks and network are there.
 func (b *Backend) Start(ctx context.Context, name string) error {
-	return b.onDomain(ctx, "Start", name, func(d *Daemon, dom *domain) error {
+	return b.changing(ctx, "Start", name, func(d *Daemon, dom *domain) error {
 		if dom.state != stateShutoff {
 			return fail(libvirt.CodeOperationInvalid, "Requested operation is not valid: domain is already running")
 		}
 		if err := d.startable(dom.def); err != nil {
 			return err
 		}
-		dom.state, dom.reason = stateRunning, reasonBooted
+		d.runs++
+		dom.state, dom.reason, dom.run = stateRunning, reasonBooted, d.runs
+		dom.opened = d.filesOf(dom.def)
 		return nil
 	})
 }
@@ -270,10 +341,10 @@ func (d *Daemon) startable(def libvirtxml.Domain) error {
 	return nil
 }
 
-// Resume lets a paused domain run on.
+// Resume lets a paused domain run on, and wakes a suspended one.
 func (b *Backend) Resume(ctx context.Context, name string) error {
-	return b.onDomain(ctx, "Resume", name, func(_ *Daemon, dom *domain) error {
-		if dom.state != statePaused {
+	return b.changing(ctx, "Resume", name, func(_ *Daemon, dom *domain) error {
+		if dom.state != statePaused && dom.state != stateSuspended {
 			return fail(libvirt.CodeOperationInvalid, "Requested operation is not valid: domain is not paused")
 		}
 		dom.state, dom.reason = stateRunning, reasonUnpaused
@@ -283,11 +354,12 @@ func (b *Backend) Resume(ctx context.Context, name string) error {
 
 // Destroy ends a domain that is not off; a transient one is gone then.
 func (b *Backend) Destroy(ctx context.Context, name string) error {
-	return b.onDomain(ctx, "Destroy", name, func(d *Daemon, dom *domain) error {
+	return b.changing(ctx, "Destroy", name, func(d *Daemon, dom *domain) error {
 		if dom.state == stateShutoff {
 			return fail(libvirt.CodeOperationInvalid, "Requested operation is not valid: domain is not running")
 		}
-		dom.state, dom.reason, dom.addresses = stateShutoff, reasonDestroyed, nil
+		dom.state, dom.reason, dom.run, dom.addresses = stateShutoff, reasonDestroyed, 0, nil
+		dom.goOff()
 		if !dom.persistent {
 			delete(d.domains, name)
 		}
@@ -297,7 +369,7 @@ func (b *Backend) Destroy(ctx context.Context, name string) error {
 
 // Undefine removes a definition; a running domain lives on without it.
 func (b *Backend) Undefine(ctx context.Context, name string) error {
-	return b.onDomain(ctx, "Undefine", name, func(d *Daemon, dom *domain) error {
+	return b.changing(ctx, "Undefine", name, func(d *Daemon, dom *domain) error {
 		if !dom.persistent {
 			return fail(libvirt.CodeOperationInvalid, "Requested operation is not valid: cannot undefine transient domain")
 		}

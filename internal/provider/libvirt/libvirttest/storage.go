@@ -46,6 +46,7 @@ type volume struct {
 	mode          string
 	content       []byte // the first keptContent bytes
 	gone          bool   // the file was removed behind the daemon's back
+	unseen        bool   // the file came behind the daemon's back
 }
 
 // FillPool has other files take all but free bytes of the pool, behind the daemon's back.
@@ -91,6 +92,13 @@ func (d *Daemon) AddOverlay(name, backing string) {
 	d.volumes[name] = &volume{format: "qcow2", capacity: 1 << 30, length: qcow2Overhead, allocation: qcow2Overhead, backing: backing}
 }
 
+// WriteFile puts a file of so many bytes into the pool's folder behind the daemon's back: it is no volume until the next refresh.
+func (d *Daemon) WriteFile(name string, size int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.volumes[name] = &volume{format: "raw", capacity: size, length: size, allocation: size, unseen: true}
+}
+
 // RemoveFile removes a volume's file behind the daemon's back: the volume is listed until the next refresh.
 func (d *Daemon) RemoveFile(name string) {
 	d.mu.Lock()
@@ -125,7 +133,9 @@ func (d *Daemon) Content(name string) (content []byte, mode string) {
 
 func (d *Daemon) usedByVolumes() (used int64) {
 	for _, v := range d.volumes {
-		used += v.allocation
+		if !v.gone {
+			used += v.allocation
+		}
 	}
 	return used
 }
@@ -136,6 +146,7 @@ func (d *Daemon) free() int64 { return d.cfg.PoolCapacity - d.pool.otherFiles - 
 func (d *Daemon) rescan() {
 	maps.DeleteFunc(d.volumes, func(_ string, v *volume) bool { return v.gone })
 	for _, v := range d.volumes {
+		v.unseen = false
 		v.probe()
 	}
 	d.pool.capacity, d.pool.available = d.cfg.PoolCapacity, d.free()
@@ -164,7 +175,7 @@ func (d *Daemon) volume(name string) (*volume, error) {
 		return nil, err
 	}
 	v := d.volumes[name]
-	if v == nil {
+	if v == nil || v.unseen {
 		return nil, fail(libvirt.CodeNoVolume, "Storage volume not found: no storage vol with matching name '%s'", name)
 	}
 	return v, nil
@@ -219,7 +230,11 @@ func (b *Backend) StartPool(ctx context.Context) error {
 func (b *Backend) Volumes(ctx context.Context) (names []string, err error) {
 	d := b.daemon
 	err = b.call(ctx, "Volumes", "", func() error {
-		names = slices.Sorted(maps.Keys(d.volumes))
+		for _, name := range slices.Sorted(maps.Keys(d.volumes)) {
+			if !d.volumes[name].unseen {
+				names = append(names, name)
+			}
+		}
 		return d.activePool()
 	})
 	return names, err
@@ -233,7 +248,7 @@ func (b *Backend) Volume(ctx context.Context, name string) (info libvirt.VolumeI
 			return err
 		}
 		if v.gone {
-			return fail(libvirt.CodeSystemError, "cannot stat file '%s': No such file or directory", path.Join(poolPath, name))
+			return fail(libvirt.CodeNoVolume, "Storage volume not found: no storage vol with matching path '%s'", path.Join(poolPath, name))
 		}
 		info = libvirt.VolumeInfo{
 			Name: name, Path: path.Join(poolPath, name), Format: v.format, Capacity: v.capacity, Allocation: v.allocation,
@@ -259,7 +274,11 @@ func (b *Backend) CreateVolume(ctx context.Context, text string) error {
 		if err := d.activePool(); err != nil {
 			return err
 		}
-		if d.volumes[spec.Name] != nil {
+		switch there := d.volumes[spec.Name]; {
+		case there == nil:
+		case there.unseen:
+			return fail(libvirt.CodeOperationInvalid, "Requested operation is not valid: volume target path '%s' already exists", path.Join(poolPath, spec.Name))
+		default:
 			return fail(libvirt.CodeVolumeExists, "storage volume '%s' exists already", spec.Name)
 		}
 		v, err := d.newVolume(spec)
