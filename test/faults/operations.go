@@ -109,7 +109,7 @@ func Operations[W World]() []Operation[W] {
 		{Name: "rebuild", Prepare: make, Begin: W.LoseDisk, Reached: onA},      // of L4
 		{Name: "make-again", Prepare: make, Begin: W.LoseDomain, Reached: onA}, // of L6 and X10
 		{
-			Name: "delete", Row: "L5", Begin: W.Remove, Reached: gone,
+			Name: "delete", Begin: W.Remove, Reached: gone,
 			Prepare: func(w W) {
 				w.Make()
 				w.Snapshot()
