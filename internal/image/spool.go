@@ -223,7 +223,7 @@ func (s *spool) drop(it *item) {
 	if it.expiry != nil {
 		it.expiry.Stop()
 	}
-	if it.broken != nil && !it.filling {
+	if !it.filling && it.broken != nil { // while it is filled, that is not ours to look at
 		it.broken.close()
 		it.broken = nil
 	}
