@@ -15,6 +15,8 @@ mount --bind "$home/log" /var/log/libvirt
 mount --bind "$home/cache" /var/cache/libvirt
 mount --bind "$home/ssh" /etc/ssh
 mount --bind "$home/root-ssh" /root/.ssh
+# What root has its shell do at each command of ssh is none of a host's, and takes seconds where it is much.
+[ ! -e /root/.bashrc ] || mount --bind /dev/null /root/.bashrc
 hostname "$name"
 
 # libvirtd insists on the users that its Debian package makes, also where it does not use them.
