@@ -114,17 +114,26 @@ func (p *Provider) inspect(ctx context.Context, h *host) (provider.HostState, er
 	}
 	p.places.found(hostID{p.entry.Name, h.name}, place{info.UUID, pool.UUID})
 	s.FreeMemoryMiB, s.RoomKnown = info.FreeMemoryMiB, true
-	s.PoolAvailableGiB, s.PoolSeen = max(pool.Available-p.reserveBytes(), 0)/gib, time.Now()
+	s.PoolAvailableGiB, s.PoolSeen = p.beyondReserve(pool)/gib, time.Now()
 	if err := p.duplicate(h); err != nil {
 		return s, err
 	}
-	if lacking := roomFor(firstBoot, pool.Available, p.reserveBytes(), 0); lacking != nil {
-		return s, &provider.Error{
-			Kind: provider.Capacity, Reason: provider.HostDegraded, Host: h.name, Object: "pool " + h.cfg.Pool, Message: lacking.message(h.cfg.Pool),
-			Next: "make room in the pool",
-		}
+	return s, p.checkRoom(h, pool)
+}
+
+// beyondReserve is the room in a pool that instances may take, in bytes.
+func (p *Provider) beyondReserve(pool PoolInfo) int64 { return max(pool.Available-p.reserveBytes(), 0) }
+
+// checkRoom says, as Capacity, that a pool has no room for any guest; nil where it has.
+func (p *Provider) checkRoom(h *host, pool PoolInfo) error {
+	lacking := roomFor(firstBoot, pool.Available, p.reserveBytes(), 0)
+	if lacking == nil {
+		return nil
 	}
-	return s, nil
+	return &provider.Error{
+		Kind: provider.Capacity, Reason: provider.HostDegraded, Host: h.name, Object: "pool " + h.cfg.Pool, Message: lacking.message(h.cfg.Pool),
+		Next: "make room in the pool",
+	}
 }
 
 // lacks says of the entry's images, by their keys, what a host of that architecture lacks to run them; the empty key is for images that Proxies bring.

@@ -91,11 +91,8 @@ func (p *Provider) examinePlaces(ctx context.Context, h *host, report func(provi
 	pool, lacks, err := h.poolMissing(ctx)
 	report(h.finding(provider.TopicPool, h.cfg.Pool+" in "+bounded(pool.Path), lacks, err))
 	if len(lacks) == 0 && err == nil {
-		lacking := roomFor(firstBoot, pool.Available, p.reserveBytes(), 0)
-		if lacking != nil {
-			err = &provider.Error{Kind: provider.Capacity, Host: h.name, Object: "pool " + h.cfg.Pool, Message: lacking.message(h.cfg.Pool), Next: "make room in the pool"}
-		}
-		report(h.finding(provider.TopicSpace, size(max(pool.Available-p.reserveBytes(), 0))+" beyond the reserve, as libvirt last saw it", nil, err))
+		err = p.checkRoom(h, pool)
+		report(h.finding(provider.TopicSpace, size(p.beyondReserve(pool))+" beyond the reserve, as libvirt last saw it", nil, err))
 	}
 	lacks, err = h.networkMissing(ctx)
 	report(h.finding(provider.TopicNetwork, cmp.Or(h.cfg.Network, h.cfg.Bridge), lacks, err))
@@ -104,8 +101,7 @@ func (p *Provider) examinePlaces(ctx context.Context, h *host, report func(provi
 // needs are what the entry's images ask of a host, each once.
 func (p *Provider) needs() (all []need) {
 	for _, key := range p.entry.ImageNames() {
-		i := p.entry.Images[key]
-		n := need{Arch: archOr(i.Arch), EFI: i.Firmware == config.FirmwareEFI, Emulation: p.entry.AllowEmulation}
+		n := p.needOf(p.entry.Images[key])
 		if !slices.Contains(all, n) {
 			all = append(all, n)
 		}
