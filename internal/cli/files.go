@@ -20,6 +20,7 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
 	"github.com/egress-proxies/egress-proxies-operator/internal/registry"
+	"github.com/egress-proxies/egress-proxies-operator/internal/text"
 )
 
 // files is how providers come from the providers file.
@@ -83,14 +84,11 @@ func (r fileReporter) Refused(file *config.File, err error) {
 
 // event is written at the ProviderHealth of each entry that has one.
 func (r fileReporter) event(entries []string, kind, reason, note string) {
-	text := []rune(strings.Join(strings.Fields(note), " "))
-	if len(text) > maxNote {
-		text = append(text[:maxNote-1], '…')
-	}
+	note = text.Shorten(text.Line(note), maxNote)
 	for _, entry := range entries {
 		var health v1alpha1.ProviderHealth
 		if err := r.objects.Get(context.Background(), client.ObjectKey{Name: entry}, &health); err == nil { // from the cache
-			r.events.Eventf(&health, nil, kind, reason, actionReload, "%s", string(text))
+			r.events.Eventf(&health, nil, kind, reason, actionReload, "%s", note)
 		}
 	}
 }

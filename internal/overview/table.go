@@ -14,6 +14,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/egress-proxies/egress-proxies-operator/internal/text"
 )
 
 // Style of a table.
@@ -103,7 +105,7 @@ func (s Style) since(t metav1.Time) string {
 
 // short is a message on one line.
 func short(message string) string {
-	line := []rune(strings.Join(strings.Fields(message), " "))
+	line := []rune(text.Line(message))
 	if len(line) > maxMessage {
 		return string(line[:maxMessage-1]) + "…"
 	}

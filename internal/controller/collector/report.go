@@ -16,6 +16,7 @@ import (
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+	"github.com/egress-proxies/egress-proxies-operator/internal/text"
 )
 
 const (
@@ -108,9 +109,6 @@ func (r EventReporter) event(entry, about, kind, reason, note string) {
 		r.Log.Warn("collector: no event", "entry", entry, "note", note, "error", err)
 		return
 	}
-	if len(note) > maxNote {
-		note = note[:maxNote]
-	}
 	action := strings.TrimSpace(actionCollect + " " + about)
-	r.Events.Eventf(&health, nil, kind, reason, action[:min(len(action), maxAction)], "%s", note)
+	r.Events.Eventf(&health, nil, kind, reason, text.Shorten(action, maxAction), "%s", text.Shorten(note, maxNote))
 }

@@ -7,13 +7,13 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+	"github.com/egress-proxies/egress-proxies-operator/internal/text"
 )
 
 // What the schema takes.
@@ -139,13 +139,5 @@ func set(conditions *[]metav1.Condition, kind string, status metav1.ConditionSta
 
 // bounded cuts a text, which a host may have supplied, to what the schema takes, on one line.
 func bounded(s string, most int) string {
-	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " ")
-	if len(s) <= most {
-		return s
-	}
-	end := most - len("...")
-	for !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + "..."
+	return text.Shorten(text.Line(s), most)
 }

@@ -5,7 +5,6 @@ package proxy
 import (
 	"context"
 	"time"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +16,7 @@ import (
 	"github.com/egress-proxies/egress-proxies-operator/api/v1alpha1"
 	"github.com/egress-proxies/egress-proxies-operator/internal/config"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+	"github.com/egress-proxies/egress-proxies-operator/internal/text"
 )
 
 const (
@@ -169,14 +169,7 @@ func (p *pass) written(stored *v1alpha1.Proxy) {
 }
 
 func bounded(message string) string {
-	if len(message) <= maxMessage {
-		return message
-	}
-	end := maxMessage - len("...")
-	for !utf8.RuneStart(message[end]) {
-		end--
-	}
-	return message[:end] + "..."
+	return text.Shorten(message, maxMessage)
 }
 
 // setCondition keeps the time of the last transition, and the order in which conditions first appeared.

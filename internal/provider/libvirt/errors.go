@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strings"
 
 	"github.com/egress-proxies/egress-proxies-operator/internal/image"
 	"github.com/egress-proxies/egress-proxies-operator/internal/provider"
+	"github.com/egress-proxies/egress-proxies-operator/internal/text"
 )
 
 // HostError is what a Backend returns when it cannot ask its daemon at all. It says nothing about what the host holds.
@@ -150,7 +150,7 @@ const (
 
 // bounded cuts a text to what a message can carry, on one line.
 func bounded(s string) string {
-	s = strings.Join(strings.Fields(strings.ToValidUTF8(s, "?")), " ")
+	s = text.Line(s)
 	if r := []rune(s); len(r) > maxDaemonText {
 		return string(r[:maxDaemonText]) + "…"
 	}
